@@ -1,0 +1,54 @@
+"""Every topic: its name, partitions, key and schema; the one list that `streams setup` makes and doctor checks.
+
+Called by the stack's setup, the doctor, the codec and the runtime; calls nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+BODY_BYTES_MAX = 4 * 1024 * 1024  # of a document's text in UTF-8; the API answers 413 above
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024  # of any record: a body twice over, with room for a dead letter's frame
+# A record dated more than an hour ahead of the broker's clock would otherwise be refused and kill the relay's task.
+NO_TIMESTAMP_LIMIT_MS = 2**63 - 1
+
+LOG_CONFIG = {
+    "max.message.bytes": str(MESSAGE_BYTES_MAX),
+    "message.timestamp.after.max.ms": str(NO_TIMESTAMP_LIMIT_MS),
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it must be. `schema` names the file in schemas/ that its values follow, None for bare JSON."""
+
+    name: str
+    partitions: int
+    schema: str | None = None
+    config: dict[str, str] = field(default_factory=lambda: dict(LOG_CONFIG))
+
+    @property
+    def subject(self) -> str:
+        """The registry's subject of the values (TopicNameStrategy)."""
+        return f"{self.name}-value"
+
+
+DOCUMENTS_SAVED = Topic("documents-saved", partitions=12, schema="document-saved.avsc")
+
+# Debezium writes here every 10 s; were it absent, the relay would stall while every state says RUNNING.
+HEARTBEAT = Topic(
+    "__debezium-heartbeat.docs",
+    partitions=1,
+    config={"cleanup.policy": "delete", "retention.ms": "3600000", "segment.ms": "3600000"},
+)
+
+
+def dead_letters(reader: str) -> Topic:
+    """The topic of a reader's dead letters, keyed like the log itself."""
+    return Topic(f"{DOCUMENTS_SAVED.name}.{reader}.dlq", DOCUMENTS_SAVED.partitions, "dead-letter.avsc")
+
+
+FIXED = (DOCUMENTS_SAVED, HEARTBEAT)
