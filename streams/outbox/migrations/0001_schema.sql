@@ -164,8 +164,9 @@ CREATE TABLE readers.search_index (
     version     bigint NOT NULL,
     owner_id    text NOT NULL,
     title       text NOT NULL,
-    words       tsvector NOT NULL,
-    truncated   boolean NOT NULL,  -- whether the text was cut to fit a tsvector
+    content     text NOT NULL,
+    truncated   boolean NOT NULL,  -- whether the content was cut to fit a tsvector
+    words       tsvector NOT NULL GENERATED ALWAYS AS (to_tsvector('english', content)) STORED,
     embedding   vector(256) NOT NULL
 );
 CREATE INDEX search_words ON readers.search_index USING gin (words);

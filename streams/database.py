@@ -1,0 +1,78 @@
+"""Postgres at the edge: connections, pools, named queries, migrations.
+
+Called by every module that speaks SQL; reads `config` alone. A server that does not answer is `Unavailable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiosql
+import psycopg
+from psycopg_pool import ConnectionPool
+
+from streams.config import Settings
+from streams.errors import ConfigError, Unavailable
+
+MIGRATIONS = Path(__file__).parent / "outbox" / "migrations"
+CONNECT_SECONDS_MAX = 5
+# One arbitrary number, the same in every process: only one migrates at a time.
+_MIGRATION_LOCK = 0x64697374
+
+
+def queries(folder: Path) -> Any:
+    """The named queries of the .sql files in `folder`, as functions of a connection."""
+    return aiosql.from_path(folder, "psycopg", mandatory_parameters=False)
+
+
+def connect(config: Settings, *, autocommit: bool = False, **options: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """One connection; `options` are server settings for the session. Raises Unavailable."""
+    flags = " ".join(f"-c {name}={value}" for name, value in {"timezone": "UTC", **options}.items())
+    try:
+        return psycopg.connect(
+            config.database_url, autocommit=autocommit, options=flags, connect_timeout=CONNECT_SECONDS_MAX
+        )
+    except psycopg.OperationalError as error:
+        raise Unavailable(_no_answer(config, error)) from error
+
+
+def _no_answer(config: Settings, error: psycopg.OperationalError) -> str:
+    reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no answer"
+    return f"Postgres at {config.db_host}:{config.db_port} cannot be used: {reason}"
+
+
+@contextmanager
+def pool(config: Settings, size_max: int) -> Iterator[ConnectionPool[psycopg.Connection[tuple[Any, ...]]]]:
+    """A pool of connections; it opens lazily, so a server that is down fails the request and not the start."""
+    with ConnectionPool(
+        config.database_url,
+        min_size=1,
+        max_size=size_max,
+        timeout=CONNECT_SECONDS_MAX,
+        kwargs={"options": "-c timezone=UTC", "connect_timeout": CONNECT_SECONDS_MAX},
+        check=ConnectionPool.check_connection,
+    ) as opened:
+        yield opened
+
+
+def migrate(connection: psycopg.Connection[Any]) -> list[str]:
+    """Apply the numbered files that the database lacks, all in one transaction; return their names.
+
+    Raises ConfigError if the database has a migration that this version does not know.
+    """
+    files = sorted(MIGRATIONS.glob("[0-9]*.sql"))
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+        connection.execute("CREATE TABLE IF NOT EXISTS public.migrations (name text PRIMARY KEY)")
+        have = {name for (name,) in connection.execute("SELECT name FROM public.migrations")}
+        unknown = sorted(have - {file.name for file in files})
+        if unknown:
+            raise ConfigError(f"the database is newer than this version: it has the migration {unknown[-1]}")
+        wanted = [file for file in files if file.name not in have]
+        for file in wanted:
+            connection.execute(file.read_bytes())
+            connection.execute("INSERT INTO public.migrations VALUES (%s)", [file.name])
+    return [file.name for file in wanted]
