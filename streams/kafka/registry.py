@@ -1,0 +1,75 @@
+"""The schema registry's client: register, get by id, set and test compatibility, nothing more.
+
+So that Redpanda's, Apicurio's and Confluent's registries all serve. Called by the codec and by setup.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from streams.config import Settings
+from streams.errors import Incompatible, SchemaError, Unavailable, UnknownSchema
+
+_SECONDS_MAX = 5.0
+
+
+class Registry:
+    """A connection to one registry; safe for threads."""
+
+    def __init__(self, config: Settings) -> None:
+        self._url = config.registry_url.rstrip("/")
+        self._http = httpx.Client(
+            timeout=_SECONDS_MAX, headers={"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        )
+
+    def register(self, subject: str, schema: str) -> int:
+        """Register a schema, or find it if it is there already; return its id. Raises Incompatible, SchemaError."""
+        return int(self._call("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})["id"])
+
+    def schema(self, schema_id: int) -> str:
+        """The text of the schema with this id. Raises UnknownSchema."""
+        return str(self._call("GET", f"/schemas/ids/{schema_id}")["schema"])
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        """Set a subject's level, e.g. FULL_TRANSITIVE."""
+        self._call("PUT", f"/config/{quote(subject, safe='')}", {"compatibility": level})
+
+    def compatible(self, subject: str, schema: str) -> list[str]:
+        """Why the subject would not take this schema; empty if it would (or has no version yet)."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions?verbose=true"
+        try:
+            answer = self._call("POST", path, {"schema": schema})
+        except UnknownSchema:
+            return []
+        return [] if answer["is_compatible"] else [str(m) for m in answer.get("messages") or ["incompatible"]]
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._http.close()
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            answer = self._http.request(method, self._url + path, content=json.dumps(body) if body else None)
+        except httpx.HTTPError as error:
+            raise Unavailable(f"the schema registry at {self._url} does not answer: {error}") from error
+        if answer.is_success:
+            return dict(answer.json())
+        raise _refusal(answer)
+
+
+def _refusal(answer: httpx.Response) -> Exception:
+    """The registry's no, as one of our errors."""
+    try:
+        reason = str(answer.json().get("message", ""))
+    except ValueError:
+        reason = answer.text[:200]
+    what = f"the schema registry answered {answer.status_code}: {reason}"
+    if answer.status_code == 404:
+        return UnknownSchema(what)
+    if answer.status_code == 409:
+        return Incompatible(what)
+    return Unavailable(what) if answer.status_code >= 500 else SchemaError(what)
