@@ -1,0 +1,64 @@
+"""The `streams` command: one file a verb, registered here by one line each.
+
+Called from the shell. Every error that we raise on purpose ends as one sentence on stderr and an exit code.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from streams.cli import down, logs, status, up
+from streams.errors import StreamsError
+
+app = typer.Typer(
+    name="streams",
+    help="One save, one log, many readers.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+# One line a verb. Its module imports what is heavy inside the function, so that every command starts quickly.
+app.command()(up.up)
+app.command()(down.down)
+app.command()(status.status)
+app.command()(logs.logs)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"streams {_version()}")
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return version("distributary")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; the process ends with the error's exit code."""
+    try:
+        app()
+    except StreamsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

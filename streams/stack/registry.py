@@ -1,0 +1,49 @@
+"""The local schema registry: Apicurio, asked by its Confluent API, with its schemas in the stack's Postgres.
+
+Called by `streams.stack.local`; calls the registry's API as a probe.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streams.config import PORT_OFFSETS, Settings
+from streams.stack.jars import Jars, infra_folder
+from streams.stack.java import Java
+from streams.stack.part import Part, ask_http
+from streams.stack.postgres import REGISTRY_DATABASE
+
+
+def part(config: Settings, home: Path, jars: Jars) -> Part:
+    """The registry; ids of schemas survive a restart, since they are rows of Postgres."""
+    port = config.port_base + PORT_OFFSETS["registry"]
+    runner = next(jars.registry.glob("*-runner.jar"))
+    java = Java([runner], "io.quarkus.runner.GeneratedMain", 192, _properties(home))
+    return Part(
+        name="registry",
+        home=home,
+        port=port,
+        prepare=lambda: None,
+        command=lambda: java.command(home),
+        probe=lambda: ask_http(f"http://127.0.0.1:{port}/apis/ccompat/v7/subjects"),
+        env=_environment(config, port),
+        needs=("postgres",),
+    )
+
+
+def _properties(home: Path) -> dict[str, str]:
+    temporary = str(home / "tmp")
+    return {
+        "smallrye.config.locations": (infra_folder() / "registry.properties").as_uri(),
+        "apicurio.import.work-dir": temporary,
+        "apicurio.storage.snapshot.location": temporary,
+    }
+
+
+def _environment(config: Settings, port: int) -> dict[str, str]:
+    return {
+        "QUARKUS_HTTP_PORT": str(port),
+        "APICURIO_DATASOURCE_URL": f"jdbc:postgresql://127.0.0.1:{config.db_port}/{REGISTRY_DATABASE}",
+        "APICURIO_DATASOURCE_USERNAME": config.db_user,
+        "APICURIO_DATASOURCE_PASSWORD": config.db_password,
+    }
