@@ -167,7 +167,9 @@ def _check(made: Reader) -> None:
     parameters = len(inspect.signature(made.handler).parameters)
     wanted = 1 if made.setup is None else 2
     faults = {
-        "group must be lower-case letters, digits, dot, dash or underscore, at most 63": not _GROUP.fullmatch(made.group),
+        "group must be lower-case letters, digits, dot, dash or underscore, at most 63": not _GROUP.fullmatch(
+            made.group
+        ),
         'order is "key", "partition" or "none"': made.order not in ("key", "partition", "none"),
         "concurrency is a number from 1": not isinstance(made.concurrency, int) or made.concurrency < 1,
         "retry is a Retry": not isinstance(made.retry, Retry),

@@ -30,10 +30,9 @@ def queries(folder: Path) -> Any:
 
 def connect(config: Settings, *, autocommit: bool = False, **options: str) -> psycopg.Connection[tuple[Any, ...]]:
     """One connection; `options` are server settings for the session. Raises Unavailable."""
-    flags = " ".join(f"-c {name}={value}" for name, value in {"timezone": "UTC", **options}.items())
     try:
         return psycopg.connect(
-            config.database_url, autocommit=autocommit, options=flags, connect_timeout=CONNECT_SECONDS_MAX
+            config.database_url, autocommit=autocommit, options=_flags(options), connect_timeout=CONNECT_SECONDS_MAX
         )
     except psycopg.OperationalError as error:
         raise Unavailable(_no_answer(config, error)) from error
@@ -44,15 +43,28 @@ def _no_answer(config: Settings, error: psycopg.OperationalError) -> str:
     return f"Postgres at {config.db_host}:{config.db_port} cannot be used: {reason}"
 
 
+def _flags(options: dict[str, str]) -> str:
+    return " ".join(f"-c {name}={value}" for name, value in {"timezone": "UTC", **options}.items())
+
+
 @contextmanager
-def pool(config: Settings, size_max: int) -> Iterator[ConnectionPool[psycopg.Connection[tuple[Any, ...]]]]:
-    """A pool of connections; it opens lazily, so a server that is down fails the request and not the start."""
+def pool(
+    config: Settings, size_max: int, wait_seconds_max: float = CONNECT_SECONDS_MAX, **options: str
+) -> Iterator[ConnectionPool[psycopg.Connection[tuple[Any, ...]]]]:
+    """A pool of connections in autocommit.
+
+    It opens lazily, so a server that is down fails the request and not the start.
+    `options` are server settings for the sessions. Waiting longer than `wait_seconds_max` for a connection is a
+    psycopg_pool.PoolTimeout.
+    """
     with ConnectionPool(
         config.database_url,
         min_size=1,
         max_size=size_max,
-        timeout=CONNECT_SECONDS_MAX,
-        kwargs={"options": "-c timezone=UTC", "connect_timeout": CONNECT_SECONDS_MAX},
+        timeout=wait_seconds_max,
+        # Each try to connect doubles the wait before the next, until this: a server that is back is soon found.
+        reconnect_timeout=CONNECT_SECONDS_MAX,
+        kwargs={"autocommit": True, "options": _flags(options), "connect_timeout": CONNECT_SECONDS_MAX},
         check=ConnectionPool.check_connection,
     ) as opened:
         yield opened

@@ -57,7 +57,7 @@ class Codec:
     def __init__(self, registry: SchemaSource) -> None:
         self._registry = registry
         self._ids: dict[str, int] = {}
-        self._writers: dict[int, Schema] = {}
+        self._writers: dict[tuple[int, str], tuple[Schema, Schema | None]] = {}
         self._lock = Lock()
 
     def schema_id(self, topic: Topic) -> int:
@@ -88,11 +88,11 @@ class Codec:
         magic, schema_id = _HEADER.unpack_from(frame)
         if magic != _MAGIC:
             raise BrokenFrame(f"the frame begins with byte {magic & 0xFF:#04x} instead of 0x00")
-        writer = self._writer(schema_id)
+        writer, reader = self._resolution(schema_id, _named(topic))
         body = io.BytesIO(frame)
         body.seek(_HEADER.size)
         try:
-            event = fastavro.schemaless_reader(body, writer, _parsed(_named(topic)))
+            event = fastavro.schemaless_reader(body, writer, reader)
         except fastavro.read.SchemaResolutionError as error:
             raise SchemaError(f"schema {schema_id} does not resolve to {topic.schema}: {error}") from error
         except (EOFError, ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError) as error:
@@ -101,11 +101,13 @@ class Codec:
             raise BrokenFrame(f"{len(frame) - body.tell()} bytes are left after the event")
         return dict(event)  # type: ignore[arg-type]  # our schemas are all records
 
-    def _writer(self, schema_id: int) -> Schema:
-        with self._lock:
-            if schema_id not in self._writers:
-                self._writers[schema_id] = _parse(schema_id, self._registry.schema(schema_id))
-            return self._writers[schema_id]
+    def _resolution(self, schema_id: int, name: str) -> tuple[Schema, Schema | None]:
+        """The writer's schema, and ours unless they are the same: resolving costs more than twice the decoding."""
+        known = self._writers.get((schema_id, name))
+        if known is None:
+            writer, ours = _parse(schema_id, self._registry.schema(schema_id)), _parsed(name)
+            known = self._writers[schema_id, name] = (writer, None if writer == ours else ours)
+        return known
 
 
 def _named(topic: Topic) -> str:

@@ -1,0 +1,58 @@
+"""Offsets, positions, and the tracker that says how far a partition may be committed. Pure.
+
+An `Offset` names a record; a `Position` names the next one to read. `after` is the only place of the `+ 1`.
+Called by the runtime's checkpoint; rule 2 of docs/ARCHITECTURE.md stands here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NewType
+
+Offset = NewType("Offset", int)
+Position = NewType("Position", int)
+
+
+def after(offset: Offset) -> Position:
+    """The position just behind a record."""
+    return Position(offset + 1)
+
+
+class Tracker:
+    """Which records of one assigned partition are still unfinished.
+
+    It knows only the offsets that it was given, so gaps (control records, compaction) cost nothing.
+    """
+
+    __slots__ = ("_finished", "_order")
+
+    def __init__(self) -> None:
+        self._order: deque[Offset] = deque()  # as received; the head is always unfinished
+        self._finished: set[Offset] = set()  # finished, but behind an unfinished one
+
+    def __len__(self) -> int:
+        """How many records are unfinished."""
+        return len(self._order) - len(self._finished)
+
+    def receive(self, offsets: Iterable[Offset]) -> None:
+        """Note records as unfinished, in log order."""
+        self._order.extend(offsets)
+
+    def finish(self, offsets: Iterable[Offset]) -> None:
+        """Note records as finished, in any order."""
+        self._finished.update(offsets)
+        order, finished = self._order, self._finished
+        while order and order[0] in finished:
+            finished.remove(order.popleft())
+
+    def oldest(self) -> Offset | None:
+        """The lowest unfinished record."""
+        return self._order[0] if self._order else None
+
+    def committable(self, read_to: Position) -> Position:
+        """Where a successor must begin: the lowest unfinished record, or, with none, as far as was read.
+
+        `read_to` is the consumer's own position, which lies past trailing control records.
+        """
+        return Position(self._order[0]) if self._order else read_to

@@ -1,0 +1,187 @@
+"""A consumer group's member on confluent-kafka: the runtime's `Log`.
+
+Classic protocol with cooperative-sticky assignment and a stable instance id: with workers killed every 0.3 s
+that finishes where dynamic members and KIP-848 starve. Offsets are committed only by name. Made after a fork,
+never before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from streams.config import Settings
+from streams.core.offsets import Position
+from streams.errors import Unavailable
+from streams.runtime.ports import Checkpoint, Committed, Listener, Partition
+from streams.topics import MESSAGE_BYTES_MAX
+
+log = logging.getLogger(__name__)
+
+_ANSWER_SECONDS_MAX = 10.0
+# A member is given up after this; its heartbeats go out three times as often.
+SESSION_TIMEOUT_MS = 6_000
+
+
+def _options(config: Settings, group: str, instance: str | None) -> dict[str, Any]:
+    return {
+        **config.kafka_client(),
+        "group.id": group,
+        **({"group.instance.id": instance} if instance else {}),
+        "client.id": instance or group,
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 3,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "fetch.message.max.bytes": MESSAGE_BYTES_MAX,
+        "fetch.max.bytes": 4 * MESSAGE_BYTES_MAX,
+        "queued.max.messages.kbytes": 32 * 1024,  # a partition; the default of 64 MiB is too much for twelve
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 100,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1_000,
+        "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are picked up within a minute
+        "allow.auto.create.topics": False,
+    }
+
+
+class KafkaLog:
+    """One member of one group, reading one topic."""
+
+    def __init__(self, config: Settings, topic: str, group: str, instance: str | None) -> None:
+        self._topic = topic
+        self._listener: Listener | None = None
+        options = _options(config, group, instance) | {"error_cb": self._note, "on_commit": self._note_commit}
+        self._consumer = Consumer(options, logger=log)
+        self._fatal: KafkaError | None = None
+        self._refused: set[Partition] = set()
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listener = listener
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def poll(self, records_max: int, seconds: float) -> Sequence[Message]:
+        # poll() answers as soon as one record is there; consume() alone would wait for a full batch.
+        first = self._consumer.poll(seconds)
+        messages = [] if first is None else [first]
+        if first is not None and records_max > 1:
+            messages += self._consumer.consume(records_max - 1, 0)
+        if self._fatal is not None:
+            raise Unavailable(f"the Kafka client gave up: {self._fatal.str()}")
+        return [message for message in messages if self._is_record(message)]
+
+    def committed(self, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        try:
+            answer = self._consumer.committed(wanted, timeout=_ANSWER_SECONDS_MAX)
+        except KafkaException as error:
+            raise Unavailable(f"Kafka did not say what is committed: {error}") from error
+        for one in answer:
+            if one.error is not None:
+                raise Unavailable(f"Kafka did not say what is committed of {one.topic}:{one.partition}: {one.error}")
+        return {
+            Partition(one.topic, one.partition): Committed(
+                Position(one.offset) if one.offset >= 0 else None, one.metadata or ""
+            )
+            for one in answer
+        }
+
+    def position(self, partition: Partition) -> Position | None:
+        (answer,) = self._consumer.position([TopicPartition(*partition)])
+        return Position(answer.offset) if answer.offset >= 0 else None
+
+    def commit(self, checkpoints: Mapping[Partition, Checkpoint], *, wait: bool) -> None:
+        offsets = [
+            TopicPartition(
+                partition.topic,
+                partition.number,
+                point.position,
+                metadata=point.metadata,
+                **({} if point.leader_epoch is None else {"leader_epoch": point.leader_epoch}),
+            )
+            for partition, point in checkpoints.items()
+        ]
+        try:
+            if not wait:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+                return
+            answer = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise Unavailable(f"the commit failed: {error}") from error
+        failed = [one for one in answer if one.error is not None]
+        if failed:
+            raise Unavailable(f"the commit of {failed[0].topic}:{failed[0].partition} failed: {failed[0].error}")
+
+    def refused(self) -> frozenset[Partition]:
+        refused, self._refused = frozenset(self._refused), set()
+        return refused
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        self._consumer.pause([TopicPartition(*partition) for partition in partitions])
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        self._consumer.resume([TopicPartition(*partition) for partition in partitions])
+
+    def seek(self, partition: Partition, position: Position | None) -> None:
+        self._consumer.seek(TopicPartition(*partition, OFFSET_BEGINNING if position is None else position))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    # ------------------------------------------------------------------------------------------ callbacks
+
+    def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
+        assert self._listener is not None
+        self._listener.assigned(_partitions(assigned))
+        consumer.incremental_assign(assigned)
+
+    def _on_revoke(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
+        assert self._listener is not None
+        self._listener.revoked(_partitions(revoked))
+        consumer.incremental_unassign(revoked)
+
+    def _on_lost(self, consumer: Consumer, lost: list[TopicPartition]) -> None:
+        assert self._listener is not None
+        self._listener.lost(_partitions(lost))
+        consumer.incremental_unassign(lost)
+
+    def _note(self, error: KafkaError) -> None:
+        """Runs inside poll: it must not raise. librdkafka mends all but the fatal ones itself."""
+        if error.fatal():
+            self._fatal = error
+        log.warning("kafka: %s", error.str())
+
+    def _note_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """Runs inside poll: it must not raise. A refused commit is followed by another, or by the loss."""
+        failed = [one for one in partitions if error is not None or one.error is not None]
+        self._refused.update(_partitions(failed))
+        if failed:
+            log.warning("kafka: commit refused: %s", error or failed[0].error)
+
+    def _is_record(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        log.log(logging.ERROR if error.fatal() else logging.WARNING, "kafka: %s", error.str())
+        if error.fatal():
+            self._fatal = error
+        return False
+
+
+def _partitions(given: list[TopicPartition]) -> list[Partition]:
+    return [Partition(one.topic, one.partition) for one in given]
