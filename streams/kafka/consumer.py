@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+import confluent_kafka
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
     KafkaError,
     KafkaException,
-    Message,
     TopicPartition,
 )
 
 from streams.config import Settings
 from streams.core.offsets import Position
 from streams.errors import Unavailable
-from streams.runtime.ports import Checkpoint, Committed, Listener, Partition
+from streams.runtime.ports import Checkpoint, Committed, Listener, Message, Partition
 from streams.topics import MESSAGE_BYTES_MAX
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class KafkaLog:
             messages += self._consumer.consume(records_max - 1, 0)
         if self._fatal is not None:
             raise Unavailable(f"the Kafka client gave up: {self._fatal.str()}")
-        return [message for message in messages if self._is_record(message)]
+        return [cast(Message, message) for message in messages if self._is_record(message)]
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
         wanted = [TopicPartition(*partition) for partition in partitions]
@@ -173,7 +173,7 @@ class KafkaLog:
         if failed:
             log.warning("kafka: commit refused: %s", error or failed[0].error)
 
-    def _is_record(self, message: Message) -> bool:
+    def _is_record(self, message: confluent_kafka.Message[bytes, bytes]) -> bool:
         error = message.error()
         if error is None:
             return True

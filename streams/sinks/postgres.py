@@ -99,8 +99,7 @@ class PostgresSink:
                 self._connection = connect(
                     self._config,
                     autocommit=True,
-                    transaction_timeout=TRANSACTION_TIMEOUT,
-                    application_name=self._worker,
+                    **_SESSION,
                 )
             yield self._connection
         except (psycopg.Error, Unavailable) as error:
