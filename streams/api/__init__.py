@@ -1,0 +1,1 @@
+"""The HTTP API: saves go in by it, jobs and results are read by it."""

@@ -1,0 +1,119 @@
+"""What the routes work with: the database behind a deadline, and the encoder once the registry has answered.
+
+Made by `streams.api.app` for the life of the process, and handed to the routes as `Resources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+
+import psycopg
+from anyio import CapacityLimiter, fail_after, sleep, to_thread
+from fastapi import Depends, Request
+from psycopg_pool import ConnectionPool
+
+from streams.errors import StreamsError, Unavailable
+from streams.kafka.codec import Codec
+from streams.outbox.save import Connection
+from streams.topics import DOCUMENTS_SAVED, Topic
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# A request is answered within 4 s, whatever Postgres does: callers commonly give up after 5. Before that, the wait for
+# a free connection ends after 2 s and the wait for another save of the same document after 3.
+ANSWER_SECONDS_MAX = 4.0
+POOL_WAIT_SECONDS_MAX = 2.0
+SESSION_OPTIONS = {"lock_timeout": "3s", "transaction_timeout": "10s", "application_name": "streams-api"}
+# More would only queue up inside a Postgres on the same few cores.
+CONNECTIONS_MAX = 16
+# Those that work and those that wait for a connection; any more wait without a thread, within the same deadline.
+THREADS_MAX = 64
+_ASK_AGAIN_SECONDS = 1.0
+_NOT_SET_UP = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.ForeignKeyViolation)
+
+
+class Database:
+    """Runs blocking functions on pooled connections, in threads."""
+
+    def __init__(self, pool: ConnectionPool[Connection]) -> None:
+        self._pool = pool
+        self._threads = CapacityLimiter(THREADS_MAX)
+
+    async def run(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of `work(connection, …)`, committed. Raises Unavailable, and what `work` raises.
+
+        After ANSWER_SECONDS_MAX the work is left to itself: a server that is frozen cannot be told to stop, so it is
+        unknown whether it takes effect.
+        """
+
+        def on_a_connection() -> T:
+            with self._pool.connection() as connection:
+                return work(connection, *args, **kwargs)
+
+        try:
+            with fail_after(ANSWER_SECONDS_MAX):
+                return await to_thread.run_sync(on_a_connection, abandon_on_cancel=True, limiter=self._threads)
+        except TimeoutError as error:
+            raise Unavailable(f"Postgres has not answered within {ANSWER_SECONDS_MAX:g} s; try again") from error
+        except _NOT_SET_UP as error:
+            raise Unavailable("the database is not set up yet: run `streams setup`") from error
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"Postgres cannot be used now: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+class Encoder:
+    """Encodes events once the registry has given the schema's id; until then every write is refused."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self.obstacle: str | None = "the schema registry has not answered yet"
+
+    async def learn(self) -> None:
+        """Ask the registry until it answers."""
+        while self.obstacle is not None:
+            try:
+                await to_thread.run_sync(self._codec.schema_id, DOCUMENTS_SAVED, abandon_on_cancel=True)
+                self.obstacle = None
+            except StreamsError as error:
+                self.obstacle = str(error)
+                await sleep(_ASK_AGAIN_SECONDS)
+
+    def encode(self, topic: Topic, event: Mapping[str, Any]) -> bytes:
+        """The event as a frame of the wire format."""
+        return self._codec.encode(topic, event)
+
+    def require(self) -> None:
+        """Raises Unavailable, with why, until `encode` can be used."""
+        if self.obstacle is not None:
+            raise Unavailable(self.obstacle)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """One process's database and encoder."""
+
+    database: Database
+    encoder: Encoder
+
+
+async def resources(request: Request) -> Resources:
+    """The process's resources, from the application's lifespan."""
+    found: Resources = request.state.resources
+    return found
+
+
+FromResources = Annotated[Resources, Depends(resources)]
+
+
+async def _database(found: FromResources) -> Database:
+    return found.database
+
+
+FromDatabase = Annotated[Database, Depends(_database)]

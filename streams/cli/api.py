@@ -1,0 +1,53 @@
+"""`streams api`: serve the HTTP API until SIGTERM or Ctrl-C. Calls `streams.api.app` under uvicorn.
+
+It starts also when Postgres or the registry is down: writes are then answered 503 until both are there.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+# What is being answered when the end is asked for is answered within this; a save takes at most 4 s.
+_DRAIN_SECONDS_MAX = 8
+
+
+def api(
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default STREAMS_API_HOST.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; default STREAMS_API_PORT.", min=1, max=65535)] = None,
+) -> None:
+    """Serve the HTTP API: POST /documents, GET /jobs/{id}, and the rest; /docs describes it."""
+    import uvicorn
+
+    from streams.api.app import create_app
+    from streams.config import settings
+
+    config = settings()
+    with _listener(host or config.api_host, port or config.api_port) as listener:
+        server = uvicorn.Server(
+            uvicorn.Config(
+                create_app(config),
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=_DRAIN_SECONDS_MAX,
+            )
+        )
+        print("The API listens at http://{}:{}".format(*listener.getsockname()[:2]), flush=True)
+        # uvicorn drains, and then raises the signal again for us: the end that was asked for is no failure.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        server.run(sockets=[listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """The socket to serve on. Raises StackError if the address cannot be had."""
+    from streams.errors import StackError
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise StackError(f"the API cannot listen on {host}:{port}: {error.strerror}") from error

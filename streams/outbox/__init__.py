@@ -1,0 +1,1 @@
+"""The outbox: the save transaction, its tables and its upkeep."""
