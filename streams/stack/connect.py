@@ -16,7 +16,7 @@ from streams.stack.part import Part, ask_http
 def part(config: Settings, home: Path, jars: Jars) -> Part:
     """The worker below `home`; its state is in Kafka."""
     port, properties = config.port_base + PORT_OFFSETS["connect"], home / "run" / "worker.properties"
-    worker = kafka_program(jars, "org.apache.kafka.connect.cli.ConnectDistributed")
+    worker = kafka_program("connect", "org.apache.kafka.connect.cli.ConnectDistributed", config, home, jars)
     own = {
         "bootstrap.servers": config.bootstrap_servers,
         "listeners": f"http://127.0.0.1:{port}",
@@ -29,10 +29,11 @@ def part(config: Settings, home: Path, jars: Jars) -> Part:
         home=home,
         port=port,
         prepare=lambda: write_properties(properties, ["worker.properties"], own),
-        command=lambda: worker.command(home, str(properties)),
+        command=lambda: worker.command(str(properties)),
         probe=lambda: ask_http(f"http://127.0.0.1:{port}/health"),
         env=_database(config),
         needs=("kafka",),
+        java=worker,
     )
 
 

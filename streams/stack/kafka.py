@@ -14,32 +14,34 @@ from pathlib import Path
 
 from streams.config import PORT_OFFSETS, Settings
 from streams.errors import StackError, Unavailable
-from streams.kafka.probe import ask_broker
 from streams.stack.jars import Jars, infra_folder
 from streams.stack.java import Java
 from streams.stack.part import Part
 
 # What Redpanda lacks is left out of the log's features when it is formatted.
+HEAP_MB = 512
 PARITY_FEATURES = ("--feature", "transaction.version=1", "--feature", "share.version=0")
 
 
 def part(config: Settings, home: Path, jars: Jars) -> Part:
     """The broker below `home`."""
-    data, properties = home / "kafka", home / "run" / "broker.properties"
+    properties = home / "run" / "broker.properties"
+    broker = kafka_program("kafka", "kafka.Kafka", config, home, jars)
     return Part(
         name="kafka",
         home=home,
         port=config.port_base + PORT_OFFSETS["kafka"],
         prepare=lambda: _prepare(config, home, jars),
-        command=lambda: kafka_program(jars, "kafka.Kafka").command(home, str(properties)),
+        command=lambda: broker.command(str(properties)),
         probe=lambda: _probe(config),
+        java=broker,
     )
 
 
-def kafka_program(jars: Jars, main: str, heap_mb: int = 512) -> Java:
+def kafka_program(name: str, main: str, config: Settings, home: Path, jars: Jars) -> Java:
     """A program of Kafka's: the broker, Connect, the format tool."""
     log_config = {"log4j2.configurationFile": (infra_folder() / "log4j2.properties").as_uri()}
-    return Java(jars.kafka, main, heap_mb, log_config)
+    return Java(name, home, config.cache.resolve(), jars.kafka, main, HEAP_MB, log_config)
 
 
 def _prepare(config: Settings, home: Path, jars: Jars) -> None:
@@ -81,12 +83,12 @@ def _format(config: Settings, home: Path, jars: Jars, data: Path) -> None:
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     features = PARITY_FEATURES if config.broker_profile == "parity" else ()
     words = ["format", "--cluster-id", cluster, "--config", str(properties), *features]
-    command = kafka_program(jars, "kafka.tools.StorageTool").command(home, *words)
-    done = subprocess.run(command, capture_output=True, text=True)
+    tool = kafka_program("format", "kafka.tools.StorageTool", config, home, jars)
+    done = subprocess.run(tool.command(*words), check=False, capture_output=True, text=True)
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise StackError(
-            f"Kafka could not format its data folder {new}: {said[-1] if said else 'no reason given'}"
+            f"Kafka could not format its data folder {new}: {said[-1] if said else 'no reason'}"
         )
     new.replace(data)
 
@@ -96,4 +98,6 @@ def _probe(config: Settings) -> None:
         socket.create_connection(("127.0.0.1", config.port_base + PORT_OFFSETS["kafka"]), timeout=1).close()
     except OSError as error:  # asked first: the client would only try again after a pause of its own
         raise Unavailable(f"Kafka at {config.bootstrap_servers} does not listen.") from error
+    from streams.kafka.probe import ask_broker  # while the servers start, not before
+
     ask_broker(config.kafka_client())

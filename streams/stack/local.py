@@ -52,8 +52,10 @@ def up(config: Settings, console: Console) -> list[str]:
     _check_settings(config, home)
     with _lock(home, console):
         _check_home(config, home)
-        started = _bring_up_all(_parts(config, home, console), console)
+        parts = _parts(config, home, console)
+        started = _bring_up_all(parts, console)
         _set_up(console)
+        _make_archives(parts, console)
     return started
 
 
@@ -175,6 +177,12 @@ def _after(needed: list[Future[bool]], part: Part, cancelled: Event) -> bool:
 def _set_up(console: Console) -> None:
     if find_spec("streams.stack.setup"):
         import_module("streams.stack.setup").run_setup(console)
+
+
+def _make_archives(parts: list[Part], console: Console) -> None:
+    programs = [part.java for part in parts if part.java]
+    with ThreadPoolExecutor(2) as pool, console.status("Preparing quicker starts (once)"):
+        list(pool.map(lambda program: program.make_archive(), programs))
 
 
 def _stop_all(home: Path, names: tuple[str, ...]) -> list[str]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-import httpx
 import psutil
 
 from streams.errors import StackError, Unavailable
+from streams.stack.java import Java
 from streams.stack.process import LocalProcess
 
 READY_SECONDS_MAX = 120.0
@@ -38,6 +38,7 @@ class Part:
     env: Mapping[str, str] = field(default_factory=dict)
     user: str | None = None
     needs: tuple[str, ...] = ()
+    java: Java | None = None
     stop_signal: int = signal.SIGTERM
 
     @property
@@ -107,6 +108,8 @@ def _died(part: Part) -> str:
 
 def ask_http(url: str) -> None:
     """Return when the URL answers 200. Raises Unavailable."""
+    import httpx  # while the servers start, not before
+
     try:
         answer = httpx.get(url, timeout=5.0)
     except httpx.HTTPError as error:

@@ -15,10 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
-from psycopg import sql
 
 from streams.config import PORT_OFFSETS, Settings
-from streams.database import connect
 from streams.errors import StackError, Unavailable
 from streams.stack.jars import infra_folder
 from streams.stack.part import Part
@@ -150,6 +148,10 @@ def _forget_stale_lock(data: Path) -> None:
 
 def _probe(config: Settings) -> None:
     """Answer a query in the application's database, making both databases on the first start."""
+    from psycopg import sql  # while the servers start, not before
+
+    from streams.database import connect
+
     try:
         with connect(config.model_copy(update={"db_name": "postgres"}), autocommit=True) as session:
             found = {name for (name,) in session.execute("SELECT datname FROM pg_database")}

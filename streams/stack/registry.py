@@ -13,21 +13,25 @@ from streams.stack.java import Java
 from streams.stack.part import Part, ask_http
 from streams.stack.postgres import REGISTRY_DATABASE
 
+MAIN = "io.quarkus.runner.GeneratedMain"
+HEAP_MB = 192
+
 
 def part(config: Settings, home: Path, jars: Jars) -> Part:
     """The registry; ids of schemas survive a restart, since they are rows of Postgres."""
     port = config.port_base + PORT_OFFSETS["registry"]
     runner = next(jars.registry.glob("*-runner.jar"))
-    java = Java([runner], "io.quarkus.runner.GeneratedMain", 192, _properties(home))
+    java = Java("registry", home, config.cache.resolve(), [runner], MAIN, HEAP_MB, _properties(home))
     return Part(
         name="registry",
         home=home,
         port=port,
         prepare=lambda: None,
-        command=lambda: java.command(home),
+        command=lambda: java.command(),
         probe=lambda: ask_http(f"http://127.0.0.1:{port}/apis/ccompat/v7/subjects"),
         env=_environment(config, port),
         needs=("postgres",),
+        java=java,
     )
 
 
