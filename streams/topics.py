@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 BODY_BYTES_MAX = 4 * 1024 * 1024  # of a document's text in UTF-8; the API answers 413 above
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024  # of any record: a body twice over, with room for a dead letter's frame
 # A record dated more than an hour ahead of the broker's clock would otherwise be refused and kill the relay's task.
-NO_TIMESTAMP_LIMIT_MS = 2**63 - 1
+# 292 years, the most that Redpanda takes: it keeps durations in nanoseconds.
+NO_TIMESTAMP_LIMIT_MS = (2**63 - 1) // 10**6
 
 LOG_CONFIG = {
     "max.message.bytes": str(MESSAGE_BYTES_MAX),
@@ -45,10 +46,17 @@ HEARTBEAT = Topic(
     config={"cleanup.policy": "delete", "retention.ms": "3600000", "segment.ms": "3600000"},
 )
 
+# The doctor's own event goes this way: through the outbox, the relay and the log, past every reader.
+CANARY = Topic(
+    "documents-canary",
+    partitions=1,
+    config={"cleanup.policy": "delete", "retention.ms": "3600000", "segment.ms": "3600000"},
+)
+
 
 def dead_letters(reader: str) -> Topic:
     """The topic of a reader's dead letters, keyed like the log itself."""
     return Topic(f"{DOCUMENTS_SAVED.name}.{reader}.dlq", DOCUMENTS_SAVED.partitions, "dead-letter.avsc")
 
 
-FIXED = (DOCUMENTS_SAVED, HEARTBEAT)
+FIXED = (DOCUMENTS_SAVED, HEARTBEAT, CANARY)
