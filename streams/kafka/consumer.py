@@ -68,6 +68,7 @@ class KafkaLog:
         self._consumer = Consumer(options, logger=log)
         self._fatal: KafkaError | None = None
         self._refused: set[Partition] = set()
+        self._in_hand: list[Message] = []
 
     def subscribe(self, listener: Listener) -> None:
         self._listener = listener
@@ -76,14 +77,20 @@ class KafkaLog:
         )
 
     def poll(self, records_max: int, seconds: float) -> Sequence[Message]:
-        # poll() answers as soon as one record is there; consume() alone would wait for a full batch.
+        # poll() answers as soon as one record is there; consume() alone would wait for a full batch. The group may
+        # speak in the second call, while the first record is in hand and not yet the loop's: see `position`.
         first = self._consumer.poll(seconds)
-        messages = [] if first is None else [first]
-        if first is not None and records_max > 1:
-            messages += self._consumer.consume(records_max - 1, 0)
+        if first is None:
+            return self._checked([])
+        self._in_hand = self._records([first])
+        rest = self._records(self._consumer.consume(records_max - 1, 0)) if records_max > 1 else []
+        given, self._in_hand = [*self._in_hand, *rest], []
+        return self._checked(given)
+
+    def _checked(self, given: list[Message]) -> list[Message]:
         if self._fatal is not None:
             raise Unavailable(f"the Kafka client gave up: {self._fatal.str()}")
-        return [cast(Message, message) for message in messages if self._is_record(message)]
+        return given
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
         wanted = [TopicPartition(*partition) for partition in partitions]
@@ -102,6 +109,9 @@ class KafkaLog:
         }
 
     def position(self, partition: Partition) -> Position | None:
+        for message in self._in_hand:
+            if (message.topic(), message.partition()) == partition:
+                return Position(message.offset())
         (answer,) = self._consumer.position([TopicPartition(*partition)])
         return Position(answer.offset) if answer.offset >= 0 else None
 
@@ -138,7 +148,10 @@ class KafkaLog:
         self._consumer.resume([TopicPartition(*partition) for partition in partitions])
 
     def seek(self, partition: Partition, position: Position | None) -> None:
-        self._consumer.seek(TopicPartition(*partition, OFFSET_BEGINNING if position is None else position))
+        try:
+            self._consumer.seek(TopicPartition(*partition, OFFSET_BEGINNING if position is None else position))
+        except KafkaException as error:
+            raise Unavailable(f"{partition.topic}:{partition.number} cannot be read again yet: {error}") from error
 
     def close(self) -> None:
         self._consumer.close()
@@ -146,19 +159,22 @@ class KafkaLog:
     # ------------------------------------------------------------------------------------------ callbacks
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
-        assert self._listener is not None
-        self._listener.assigned(_partitions(assigned))
+        self._tell("assigned", assigned)
         consumer.incremental_assign(assigned)
 
     def _on_revoke(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
-        assert self._listener is not None
-        self._listener.revoked(_partitions(revoked))
+        self._tell("revoked", revoked)
         consumer.incremental_unassign(revoked)
 
     def _on_lost(self, consumer: Consumer, lost: list[TopicPartition]) -> None:
-        assert self._listener is not None
-        self._listener.lost(_partitions(lost))
+        self._tell("lost", lost)
         consumer.incremental_unassign(lost)
+
+    def _tell(self, what: str, given: list[TopicPartition]) -> None:
+        """Tell the loop; then a record of these partitions that is still in hand belongs to a former assignment."""
+        partitions = _partitions(given)
+        getattr(self._listener, what)(partitions)
+        self._in_hand = [one for one in self._in_hand if Partition(one.topic(), one.partition()) not in partitions]
 
     def _note(self, error: KafkaError) -> None:
         """Runs inside poll: it must not raise. librdkafka mends all but the fatal ones itself."""
@@ -173,14 +189,16 @@ class KafkaLog:
         if failed:
             log.warning("kafka: commit refused: %s", error or failed[0].error)
 
-    def _is_record(self, message: confluent_kafka.Message[bytes, bytes]) -> bool:
-        error = message.error()
-        if error is None:
-            return True
-        log.log(logging.ERROR if error.fatal() else logging.WARNING, "kafka: %s", error.str())
-        if error.fatal():
-            self._fatal = error
-        return False
+    def _records(self, events: Iterable[confluent_kafka.Message[bytes, bytes]]) -> list[Message]:
+        """Those that are records; the rest are errors, which librdkafka mends but for the fatal ones."""
+        records = []
+        for event in events:
+            error = event.error()
+            if error is None:
+                records.append(cast(Message, event))
+            else:
+                self._note(error)
+        return records
 
 
 def _partitions(given: list[TopicPartition]) -> list[Partition]:

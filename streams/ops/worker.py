@@ -18,6 +18,8 @@ from streams.errors import ReaderError
 from streams.kafka.codec import Codec
 from streams.kafka.consumer import KafkaLog
 from streams.kafka.registry import Registry
+from streams.runtime.clock import Clock
+from streams.runtime.executors import executor_for
 from streams.runtime.loop import Loop
 from streams.runtime.ports import SinkBroken
 from streams.sinks.postgres import PostgresSink
@@ -40,7 +42,8 @@ def work(config: Settings, reader: Reader, parent: int | None = None) -> None:
     codec.schema_id(letters)  # now, not in the middle of a failure
     with slot(config, reader.group) as name:
         sink = PostgresSink(config, reader, name, lambda letter: codec.encode(letters, letter))
-        loop = Loop(reader, KafkaLog(config, DOCUMENTS_SAVED.name, reader.group, name), sink, decoder(codec))
+        records = KafkaLog(config, DOCUMENTS_SAVED.name, reader.group, name)
+        loop = Loop(reader, records, sink, decoder(codec), executor_for(reader), Clock())
         _obey_signals(loop)
         if parent is not None:
             Thread(target=_follow, args=(parent, loop.stop), daemon=True).start()

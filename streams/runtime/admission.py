@@ -7,15 +7,14 @@ crash repeats next to nothing, while a deliberate seek (a new pass) really compu
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 
 from streams.contract import DocumentSaved, Reader
 from streams.core.outcomes import Dead
 from streams.errors import StackError, StreamsError
+from streams.runtime.clock import Clock
 from streams.runtime.delivery import Item
 from streams.runtime.handling import describe
 from streams.runtime.ports import Message, Progress, Sink, SinkBusy
@@ -25,6 +24,7 @@ log = logging.getLogger(__name__)
 
 RECORDS_MAX = 1_000  # a look-up
 RETRY_SECONDS = 0.5  # after the sink or the registry did not answer
+Decode = Callable[[bytes | None], DocumentSaved]
 _FINAL = ("done", "dead", "expired")
 
 
@@ -39,7 +39,8 @@ class Admitted:
 class Admission:
     """The way in. It leaves records held while the sink or the registry does not answer."""
 
-    def __init__(self, reader: Reader, sink: Sink, decode: Callable[[bytes | None], DocumentSaved]) -> None:
+    def __init__(self, reader: Reader, sink: Sink, decode: Decode, clock: Clock) -> None:
+        self._clock = clock
         self._reader = reader
         self._sink = sink
         self._decode = decode
@@ -48,7 +49,7 @@ class Admission:
     def admit(self, assignments: Iterable[Assignment]) -> Admitted:
         """Take up to RECORDS_MAX held records of claimed partitions."""
         admitted = Admitted()
-        if time.monotonic() < self._not_before:
+        if self._clock.monotonic() < self._not_before:
             return admitted
         for assignment in assignments:
             if assignment.held and assignment.epoch is not None:
@@ -56,7 +57,7 @@ class Admission:
                     self._admit(assignment, admitted)
                 except (SinkBusy, StackError) as error:
                     log.warning("%s: reading waits: %s", self._reader.group, error)
-                    self._not_before = time.monotonic() + RETRY_SECONDS
+                    self._not_before = self._clock.monotonic() + RETRY_SECONDS
                     break
         return admitted
 
@@ -87,7 +88,7 @@ class Admission:
             failure = describe(error, permanent=True)
             where = f"{assignment.partition.number}:{record.offset}"
             log.warning("%s: %s cannot be read: %s; a dead letter", self._reader.group, where, failure.message)
-            return Item(record, Dead(failure, attempts=1, first_failed_at=datetime.now(UTC)))
+            return Item(record, Dead(failure, attempts=1, first_failed_at=self._clock.now()))
 
     def _is_settled(self, record: Record, known: dict[str, Progress]) -> bool:
         """Whether nothing is left to do for it. Carries attempts over that were made before a restart."""

@@ -7,10 +7,10 @@ commit. A commit that trails costs nothing but a look-up: progress in the sink a
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable
 
 from streams.core.offsets import Position
+from streams.runtime.clock import Clock
 from streams.runtime.ports import Checkpoint, Committed, Log, Partition
 from streams.runtime.records import Assignment
 
@@ -21,8 +21,9 @@ _PASS = re.compile(r"pass:(\d{1,18})")
 class Checkpoints:
     """The commits of one worker."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
+        self._clock = clock
         self._next_at = 0.0
 
     def pass_of(self, committed: Committed) -> int | None:
@@ -32,7 +33,7 @@ class Checkpoints:
 
     def commit_due(self, assignments: Iterable[Assignment]) -> None:
         """Commit without waiting, every COMMIT_SECONDS, what moved or was refused before."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if now < self._next_at:
             return
         self._next_at = now + COMMIT_SECONDS

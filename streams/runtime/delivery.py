@@ -7,14 +7,14 @@ first that may pass later; so a bad row cannot fail its neighbours. Called by th
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 
 from streams.core.outcomes import FINAL, Dead, Outcome
+from streams.runtime.clock import Clock
 from streams.runtime.handling import describe
 from streams.runtime.ports import Partition, Result, RowRefused, Sink, SinkBroken, SinkBusy
 from streams.runtime.records import Assignment, Record
@@ -37,8 +37,9 @@ class Item:
 class Delivery:
     """The one writer. What it holds is in the order in which it must be written."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, clock: Clock) -> None:
         self._sink = sink
+        self._clock = clock
         self._items: deque[Item] = deque()
         self._failures = 0
         self._not_before = 0.0
@@ -51,7 +52,7 @@ class Delivery:
     @property
     def is_due(self) -> bool:
         """Whether `deliver` would try something now."""
-        return bool(self._items) and time.monotonic() >= self._not_before
+        return bool(self._items) and self._clock.monotonic() >= self._not_before
 
     def add(self, items: Iterable[Item]) -> None:
         """Take results over, in order."""
@@ -96,7 +97,7 @@ class Delivery:
             self._sink.write(epochs, [_result(item)])
         except RowRefused as error:
             log.warning("%s refused: %s; a dead letter", item.record.offset, error)
-            item.outcome = _dead(item.record, error)
+            item.outcome = _dead(item.record, error, self._clock.now())
             self._write_dead(item, epochs)
 
     def _write_dead(self, item: Item, epochs: Mapping[Partition, int]) -> None:
@@ -113,7 +114,7 @@ class Delivery:
     def _back_off(self, error: SinkBusy) -> None:
         wait = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2**self._failures)
         self._failures = min(self._failures + 1, 10)
-        self._not_before = time.monotonic() + wait
+        self._not_before = self._clock.monotonic() + wait
         log.warning("writing waits %.1f s: %s", wait, error)
 
 
@@ -126,7 +127,6 @@ def _result(item: Item) -> Result:
     return item.record.result(item.outcome)
 
 
-def _dead(record: Record, error: RowRefused) -> Dead:
-    now = datetime.now(UTC)
+def _dead(record: Record, error: RowRefused, now: datetime) -> Dead:
     failure = describe(error.__cause__ or error, permanent=True)
     return Dead(failure, attempts=record.attempts + 1, first_failed_at=record.first_failed_at or now)

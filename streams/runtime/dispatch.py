@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import heapq
 import logging
-import random
-import time
 from collections.abc import Hashable, Iterable
-from datetime import UTC, datetime
 from itertools import count
 
 from streams.contract import Reader
 from streams.core.outcomes import Dead, Failure, Retrying, after_failure
+from streams.runtime.clock import Clock
 from streams.runtime.delivery import Item
-from streams.runtime.executors import executor_for
+from streams.runtime.executors import Executor
 from streams.runtime.records import Lane, Record
 
 log = logging.getLogger(__name__)
@@ -29,9 +27,10 @@ RESULTS_MAX = 2_000
 class Dispatch:
     """The lanes of one worker."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, executor: Executor, clock: Clock) -> None:
         self._reader = reader
-        self._executor = executor_for(reader)
+        self._executor = executor
+        self._clock = clock
         self._waiting: list[tuple[float, int, Lane]] = []  # a heap by the time of the next attempt
         self._ticket = count()  # breaks ties, since lanes do not compare
         self._running = 0
@@ -63,9 +62,9 @@ class Dispatch:
             ready[lane] = None
         self._run(ready)
 
-    def wake(self, now: float) -> None:
-        """Run the lanes whose next attempt is due. `now` in monotonic seconds."""
-        due = []
+    def wake(self) -> None:
+        """Run the lanes whose next attempt is due."""
+        now, due = self._clock.monotonic(), []
         while self._waiting and self._waiting[0][0] <= now:
             lane = heapq.heappop(self._waiting)[2]
             lane.waiting = False
@@ -125,11 +124,11 @@ class Dispatch:
 
     def _decide(self, record: Record, failure: Failure) -> Retrying | Dead:
         """Count the attempt; put the record back at its lane's head if it is to be tried again."""
-        now = datetime.now(UTC)
+        now = self._clock.now()
         record.attempts += 1
         record.first_failed_at = record.first_failed_at or now
         outcome = after_failure(
-            self._reader.retry, failure, record.attempts, record.first_failed_at, now, random.random()
+            self._reader.retry, failure, record.attempts, record.first_failed_at, now, self._clock.chance()
         )
         if isinstance(outcome, Retrying):
             self._put_back(record, (outcome.next_attempt_at - now).total_seconds())
@@ -140,7 +139,7 @@ class Dispatch:
         lane = self._lane_of(record)
         lane.records.appendleft(record)
         lane.waiting = True
-        heapq.heappush(self._waiting, (time.monotonic() + wait_seconds, next(self._ticket), lane))
+        heapq.heappush(self._waiting, (self._clock.monotonic() + wait_seconds, next(self._ticket), lane))
 
 
 def _sentence(record: Record, failure: Failure, outcome: Retrying | Dead) -> str:

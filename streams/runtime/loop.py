@@ -9,16 +9,17 @@ What it promises is listed, rule by rule, in docs/ARCHITECTURE.md.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
-from streams.contract import DocumentSaved, Reader
+from streams.contract import Reader
 from streams.errors import Unavailable
-from streams.runtime.admission import Admission
+from streams.runtime.admission import Admission, Decode
 from streams.runtime.checkpoint import Checkpoints
+from streams.runtime.clock import Clock
 from streams.runtime.delivery import Delivery
 from streams.runtime.dispatch import Dispatch
+from streams.runtime.executors import Executor
 from streams.runtime.ports import Listener, Log, Message, Partition, PartitionsLost, Sink, SinkBusy
 from streams.runtime.records import Assignment
 
@@ -39,15 +40,18 @@ RECLAIM_SECONDS = 12.0
 class Loop(Listener):
     """One worker of one reader. `run` returns when it was asked to stop and everything finished is committed."""
 
-    def __init__(self, reader: Reader, log_: Log, sink: Sink, decode: Callable[[bytes | None], DocumentSaved]) -> None:
+    def __init__(
+        self, reader: Reader, records: Log, sink: Sink, decode: Decode, executor: Executor, clock: Clock
+    ) -> None:
         self._reader = reader
-        self._log = log_
+        self._log = records
+        self._clock = clock
         self._sink = sink
         self._assignments: dict[Partition, Assignment] = {}
-        self._dispatch = Dispatch(reader)
-        self._admission = Admission(reader, sink, decode)
-        self._delivery = Delivery(sink)
-        self._checkpoints = Checkpoints(log_)
+        self._dispatch = Dispatch(reader, executor, clock)
+        self._admission = Admission(reader, sink, decode, clock)
+        self._delivery = Delivery(sink, clock)
+        self._checkpoints = Checkpoints(records, clock)
         self._full_since: float | None = None
         self._polled_at = 0.0
         self._paused: set[Partition] = set()
@@ -81,7 +85,7 @@ class Loop(Listener):
         """From the handlers' results to the commit."""
         self._delivery.add(self._dispatch.collect())
         self._deliver()
-        self._dispatch.wake(time.monotonic())
+        self._dispatch.wake()
         self._checkpoints.commit_due(self._assignments.values())
 
     # --------------------------------------------------------------------------------------- reading
@@ -113,14 +117,14 @@ class Loop(Listener):
 
     def _read_full(self) -> Sequence[Message]:
         """Serve the group without taking more, but for the single record that a poll may give."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if self._full_since is None:
             self._full_since = now
         if now - self._full_since > PAUSE_AFTER_SECONDS and self._assignments.keys() - self._paused:
             self._log.pause(self._assignments.keys() - self._paused)
             self._paused |= self._assignments.keys()
         if now - self._polled_at < THROTTLED_SECONDS:
-            time.sleep(BUSY_SECONDS)
+            self._clock.sleep(BUSY_SECONDS)
             return []
         self._polled_at = now
         return self._log.poll(1, 0)
@@ -129,7 +133,7 @@ class Loop(Listener):
 
     def _claim(self) -> None:
         """Make newly assigned partitions ours in the sink before any of their records runs."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         due = [one for one in self._assignments.values() if one.epoch is None and one.claim_after <= now]
         if not due:
             return
@@ -175,7 +179,7 @@ class Loop(Listener):
     def _reread(self, partition: Partition) -> None:
         """Another owns it in the sink. If the group still says it is ours much later, begin it anew."""
         self._drop(partition)
-        again = Assignment(partition, claim_after=time.monotonic() + RECLAIM_SECONDS, reread=True)
+        again = Assignment(partition, claim_after=self._clock.monotonic() + RECLAIM_SECONDS, reread=True)
         self._assignments[partition] = again
         self._log.pause([partition])
 
@@ -211,12 +215,12 @@ class Loop(Listener):
         leaving = [self._assignments[one] for one in partitions if one in self._assignments]
         for assignment in leaving:
             assignment.forget_unstarted()
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while time.monotonic() < deadline:
+        deadline = self._clock.monotonic() + DRAIN_SECONDS
+        while self._clock.monotonic() < deadline:
             self._delivery.add(self._dispatch.collect())
             self._deliver()
             if not self._delivery.pending and not any(assignment.running for assignment in leaving):
                 break
-            time.sleep(BUSY_SECONDS)
+            self._clock.sleep(BUSY_SECONDS)
         with suppress(Unavailable):  # not committed: the successor reads it again, and the guard knows it
             self._checkpoints.commit(leaving, wait=True)
