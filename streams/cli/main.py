@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import down, logs, status, up
+from streams.cli import down, logs, setup, status, up
 from streams.errors import StreamsError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command()(up.up)
 app.command()(down.down)
 app.command()(status.status)
 app.command()(logs.logs)
+app.command()(setup.setup)
 
 
 def _print_version(asked: bool) -> None:

@@ -1,0 +1,127 @@
+"""Which events are in the log: asked of the log itself, by the event id that every record carries as a header.
+
+Called by the outbox's operations, to tell what is unpublished, and by the doctor's canary; reads committed records only
+and belongs to no group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from streams.config import Settings
+from streams.errors import Unavailable
+from streams.topics import MESSAGE_BYTES_MAX
+
+EVENT_ID_HEADER = "id"
+_SECONDS_MAX = 5.0
+_IDLE_SECONDS_MAX = 30.0  # without a record or an end of partition: the broker does not answer
+_BATCH = 1_000
+
+
+class PublishedEvents:
+    """A reader of event ids; one thread at a time. Use it in a `with`."""
+
+    def __init__(self, config: Settings) -> None:
+        self._servers = config.bootstrap_servers
+        client = {**config.kafka_client(), "log_level": 0}
+        self._admin = AdminClient(client)
+        self._consumer = Consumer(
+            {
+                **client,
+                "group.id": "streams-published",  # the client wants one; nothing is ever committed
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.message.max.bytes": MESSAGE_BYTES_MAX,
+                "fetch.wait.max.ms": 20,
+            }
+        )
+
+    def __enter__(self) -> PublishedEvents:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def since(self, starts: Mapping[str, datetime]) -> set[str]:
+        """The ids of all events in the topics that were made at or after each topic's time (in UTC).
+
+        A record's time is its event's, so no later record is missed, however the times are mixed in the log.
+        """
+        specs = {topic: OffsetSpec.for_timestamp(_milliseconds(start)) for topic, start in starts.items()}
+        return {_event_id(message) for message in self._read(self._positions(specs))}
+
+    def follow(self, topic: str) -> None:
+        """Stand at the end of the topic, to `wait_for` what comes next."""
+        self._consumer.assign(self._positions({topic: OffsetSpec.latest()}))
+
+    def wait_for(self, event_id: str, seconds_max: float) -> bool:
+        """Whether the event comes within the time, after `follow`."""
+        deadline = time.monotonic() + seconds_max
+        while (left := deadline - time.monotonic()) > 0:
+            message = self._consumer.poll(left)
+            if message is not None and message.error() is None and _event_id(message) == event_id:
+                return True
+        return False
+
+    def _positions(self, starts: Mapping[str, OffsetSpec]) -> list[TopicPartition]:
+        """Where each partition's reading begins; left out are absent topics and partitions with nothing that new."""
+        wanted = {
+            TopicPartition(topic, number): spec for topic, spec in starts.items() for number in self._numbers(topic)
+        }
+        try:
+            answers = self._admin.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_SECONDS_MAX
+            )
+            found = {partition: answer.result().offset for partition, answer in answers.items()}
+        except KafkaException as error:
+            raise self._unavailable(error.args[0]) from error
+        return [TopicPartition(p.topic, p.partition, offset) for p, offset in found.items() if offset >= 0]
+
+    def _numbers(self, topic: str) -> Iterable[int]:
+        """The topic's partitions; none if there is no such topic."""
+        try:
+            return self._admin.list_topics(topic, timeout=_SECONDS_MAX).topics[topic].partitions
+        except KafkaException as error:
+            raise self._unavailable(error.args[0]) from error
+
+    def _read(self, positions: list[TopicPartition]) -> Iterator[Message]:
+        """Every record from the positions to the end of each partition."""
+        self._consumer.assign(positions)
+        open_partitions = {(position.topic, position.partition) for position in positions}
+        while open_partitions:
+            for message in self._some():
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_partitions.discard((message.topic(), message.partition()))
+                elif error.fatal() or not error.retriable():
+                    raise self._unavailable(error)
+
+    def _some(self) -> list[Message]:
+        """What has come, waiting for the first alone: consume() would wait for a full batch."""
+        first = self._consumer.poll(_IDLE_SECONDS_MAX)
+        if first is None:
+            raise Unavailable(f"Kafka at {self._servers} gave no record for {_IDLE_SECONDS_MAX:.0f} s")
+        return [first, *self._consumer.consume(_BATCH, 0)]
+
+    def _unavailable(self, error: KafkaError) -> Unavailable:
+        return Unavailable(f"Kafka at {self._servers} cannot be used: {error.str()}")
+
+
+def _event_id(message: Message) -> str:
+    """The record's event id; empty if it has none."""
+    headers: list[tuple[str, Any]] = list(message.headers() or ())  # type: ignore[arg-type]
+    ids = [value for name, value in headers if name == EVENT_ID_HEADER]
+    return ids[0].decode("utf-8", "replace") if ids and ids[0] is not None else ""
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.replace(tzinfo=UTC).timestamp() * 1000)
