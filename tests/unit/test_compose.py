@@ -12,9 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from fastapi.routing import APIRoute
 
+from streams.api import health
 from streams.config import Settings
-from streams.topics import DOCUMENTS_SAVED, HEARTBEAT, MESSAGE_BYTES_MAX, Topic
+from streams.topics import FIXED, MESSAGE_BYTES_MAX, Topic, dead_letters
 
 ROOT = Path(__file__).parents[2]
 OUTER = ROOT / "compose.yaml"
@@ -155,7 +157,10 @@ def test_the_api_listens_where_the_others_look_for_it() -> None:
     assert environment("api")["STREAMS_API_HOST"] == "0.0.0.0"
     assert urlsplit(environment("summarizer")["STREAMS_API_URL"]).port == port
     assert published()["api", port] == port
-    assert str(port) in SERVICES["api"]["healthcheck"]["test"][-1]
+    probe = re.search(r"http://127.0.0.1:(\d+)(/\w+)'", SERVICES["api"]["healthcheck"]["test"][-1])
+    assert probe
+    assert int(probe[1]) == port
+    assert probe[2] in {route.path for route in health.router.routes if isinstance(route, APIRoute)}
 
 
 def test_ports_are_published_on_this_machine_alone() -> None:
@@ -251,7 +256,7 @@ def test_console_is_configured_as_version_3_wants_it() -> None:
     assert f"./console.yaml:{target}:ro" in SERVICES["console"]["volumes"]
 
 
-@pytest.mark.parametrize("topic", [DOCUMENTS_SAVED, HEARTBEAT], ids=lambda topic: topic.name)
+@pytest.mark.parametrize("topic", [*FIXED, dead_letters("ranker")], ids=lambda topic: topic.name)
 def test_redpanda_takes_the_configuration_of_our_topics(topic: Topic) -> None:
     """Names and ranges: docs.redpanda.com, topic properties of v26.2 (the timestamp limits came with v25.3)."""
     milliseconds_max = (2**63 - 1) // 10**6  # Redpanda keeps durations in nanoseconds
