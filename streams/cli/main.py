@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import down, logs, run, setup, status, up
+from streams.cli import api, down, logs, run, save, setup, status, up
 from streams.errors import StreamsError
 
 app = typer.Typer(
@@ -26,6 +26,8 @@ app = typer.Typer(
 app.command()(up.up)
 app.command()(down.down)
 app.command()(status.status)
+app.command()(save.save)
+app.command()(api.api)
 app.command()(run.run)
 app.command()(logs.logs)
 app.command()(setup.setup)
