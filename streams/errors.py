@@ -12,6 +12,7 @@
     ├── SaveError                     a save was refused; nothing was written
     │   ├── InvalidField              a field is missing or malformed; carries its name
     │   ├── TooLarge                  the body is over the limit
+    │   ├── UnusableFile              a file holds no text that can be saved
     │   └── NotFound                  there is no such document, job or query
     ├── RelayError               6    the connector, the publication or the slot is not as it must be
     ├── ReplayRefused            7    a plan cannot be applied; no offset was changed
@@ -86,6 +87,10 @@ class InvalidField(SaveError):
 
 class TooLarge(SaveError):
     """The body is over the limit."""
+
+
+class UnusableFile(SaveError):
+    """A file holds no text that can be saved."""
 
 
 class NotFound(SaveError):

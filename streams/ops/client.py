@@ -1,0 +1,86 @@
+"""The API's client: saves that are tried again, each at most once in effect.
+
+Called by `streams save`; speaks HTTP to the API. Safe for threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import httpx
+
+from streams.errors import SaveError, Unavailable
+
+ATTEMPTS_MAX = 8
+BACKOFF_SECONDS_MAX = 10.0
+_ANSWER_SECONDS_MAX = 30.0  # the API answers within 4 s; the rest is for sending a large body
+_BUSY = (429, 502, 503, 504)
+
+
+class Client:
+    """Connections to one API. `sleep` waits between attempts."""
+
+    def __init__(
+        self,
+        url: str,
+        sleep: Callable[[float], None] = time.sleep,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._url = url
+        self._sleep = sleep
+        self._http = httpx.Client(base_url=url, timeout=_ANSWER_SECONDS_MAX, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def check(self) -> None:
+        """Raises Unavailable if nothing answers at the URL."""
+        try:
+            self._http.get("/healthz").raise_for_status()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unavailable(f"the API at {self._url} does not answer: {error}") from error
+
+    def save(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Save a document; `job_id`, `document_id` and `version`.
+
+        A busy API's Retry-After is honoured, and a lost answer asked for again under the same idempotency key, so
+        that it is one save. Raises SaveError when the API refuses it, Unavailable after ATTEMPTS_MAX attempts.
+        """
+        headers = {"Idempotency-Key": str(uuid4())}
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                answer = self._http.post("/documents", json=dict(document), headers=headers)
+            except httpx.TransportError as error:
+                obstacle, wait = str(error), None
+            else:
+                if answer.is_success:
+                    return dict(answer.json())
+                if answer.status_code not in _BUSY:
+                    raise SaveError(_detail(answer))
+                obstacle, wait = _detail(answer), _retry_after(answer)
+            if attempt + 1 < ATTEMPTS_MAX:
+                self._sleep(min(0.25 * 2**attempt if wait is None else wait, BACKOFF_SECONDS_MAX))
+        raise Unavailable(f"the API at {self._url} took no save in {ATTEMPTS_MAX} attempts: {obstacle}")
+
+
+def _retry_after(answer: httpx.Response) -> float | None:
+    """Retry-After in its form of seconds; the form of a date is left to the backoff."""
+    value = answer.headers.get("Retry-After", "")
+    return float(value) if value.isdecimal() else None
+
+
+def _detail(answer: httpx.Response) -> str:
+    """The problem's sentence, if the answer is one."""
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"it answered {answer.status_code}"
