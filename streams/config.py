@@ -62,7 +62,8 @@ class Settings(BaseSettings):
     provider_url: str | None = None  # OpenAI-compatible base URL; unset: the summarizer works offline
     provider_key: str = "none"
     provider_model: str = "gpt-4o-mini"
-    provider_timeout_seconds: float = Field(default=60.0, gt=0)
+    provider_timeout_seconds: float = Field(default=60.0, gt=0)  # of one answer, from first byte to last
+    ranker_model: str = "wordllama"  # or the name of an entry point of the group streams.scorers
 
     @property
     def database_url(self) -> str:
