@@ -11,10 +11,13 @@ def down(
     wipe: Annotated[bool, typer.Option("--wipe", help="Also remove the stack's data and logs.")] = False,
 ) -> None:
     """Stop the local servers; only those that this stack started."""
+    from rich.console import Console
+
     from streams.config import settings
     from streams.stack.local import down as stop
 
-    stopped = stop(settings(), wipe)
-    typer.echo(f"Stopped {', '.join(stopped)}." if stopped else "Nothing was running.", err=True)
+    console = Console(stderr=True)
+    stopped = stop(settings(), console, wipe)
+    console.print(f"Stopped {', '.join(stopped)}." if stopped else "Nothing was running.")
     if wipe:
-        typer.echo(f"Removed the data in {settings().home}.", err=True)
+        console.print(f"Removed the stack's data in {settings().home}.", soft_wrap=True)

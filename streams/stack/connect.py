@@ -7,30 +7,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streams.config import PORT_OFFSETS, Settings
+from streams.config import Settings
+from streams.stack.files import write_properties
 from streams.stack.jars import Jars
-from streams.stack.kafka import kafka_program, write_properties
-from streams.stack.part import Part, ask_http
+from streams.stack.kafka import kafka_program
+from streams.stack.part import HOST, Part, ask_http, port_of
+
+MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
 
 
 def part(config: Settings, home: Path, jars: Jars) -> Part:
     """The worker below `home`; its state is in Kafka."""
-    port, properties = config.port_base + PORT_OFFSETS["connect"], home / "run" / "worker.properties"
-    worker = kafka_program("connect", "org.apache.kafka.connect.cli.ConnectDistributed", config, home, jars)
+    port, properties = port_of(config, "connect"), home / "run" / "worker.properties"
+    worker = kafka_program("connect", MAIN, config, home, jars)
     own = {
         "bootstrap.servers": config.bootstrap_servers,
-        "listeners": f"http://127.0.0.1:{port}",
-        "rest.advertised.host.name": "127.0.0.1",
+        "listeners": f"http://{HOST}:{port}",
+        "rest.advertised.host.name": HOST,
         "rest.advertised.port": str(port),
         "plugin.path": str(jars.debezium),
     }
     return Part(
         name="connect",
         home=home,
-        port=port,
+        ports=(port,),
         prepare=lambda: write_properties(properties, ["worker.properties"], own),
         command=lambda: worker.command(str(properties)),
-        probe=lambda: ask_http(f"http://127.0.0.1:{port}/health"),
+        probe=lambda: ask_http(f"{config.connect_url}/health"),
         env=_database(config),
         needs=("kafka",),
         java=worker,

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
-from filelock import FileLock
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from streams.errors import StackError
+from streams.stack.files import disk_errors, exclusive, infra_folder, read_note, write_note
 
+LISTS = ("kafka-jars.txt", "archives.txt")
 DOWNLOADS_AT_ONCE = 8
 HTTP_SECONDS_MAX = 30
 
@@ -37,7 +35,7 @@ class Artifact:
     sha256: str
     bytes: int
 
-    def parts(self) -> tuple[str, str, str, str, str]:
+    def words(self) -> tuple[str, str, str, str, str]:
         """Group, artifact, version, classifier and packaging."""
         group, artifact, version, *rest = self.coordinate.split(":")
         classifier, packaging = rest or ("", "jar")
@@ -45,28 +43,22 @@ class Artifact:
 
     def path(self, cache: Path) -> Path:
         """Where it stands in the cache: Maven's layout, below `maven`."""
-        group, artifact, version, classifier, packaging = self.parts()
-        name = "-".join(part for part in (artifact, version, classifier) if part)
+        group, artifact, version, classifier, packaging = self.words()
+        name = "-".join(word for word in (artifact, version, classifier) if word)
         return cache / "maven" / group.replace(".", "/") / artifact / version / f"{name}.{packaging}"
 
     def folder(self, cache: Path) -> Path:
         """Where an archive is unpacked."""
-        return cache / "unpacked" / "-".join(self.parts()[1:3])
+        return cache / "unpacked" / "-".join(self.words()[1:3])
 
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """Everything that the servers are started from."""
+    """Everything that the Java servers are started from."""
 
     kafka: list[Path]  # the class path of the broker and of Connect
     debezium: Path  # the folder with the connector's jars
     registry: Path  # the folder with the registry's runner and lib/
-
-
-def infra_folder() -> Path:
-    """Where infra/local stands: in the package when installed, beside it in a checkout."""
-    installed = Path(str(files("streams"))) / "_files" / "infra" / "local"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "infra" / "local"
 
 
 def listed(name: str) -> list[Artifact]:
@@ -78,53 +70,42 @@ def listed(name: str) -> list[Artifact]:
 
 def ensure(cache: Path, console: Console) -> Jars:
     """All jars, fetched, checked and unpacked. Raises StackError that names the first that cannot be had."""
-    jars, archives = listed("kafka-jars.txt"), listed("archives.txt")
-    with _disk_errors(cache):
+    jars, archives = (listed(name) for name in LISTS)
+    with disk_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
-        with FileLock(cache / "lock"):
+        with exclusive(cache / "lock", console):  # other stacks share the cache
             _fetch_missing(cache, jars + archives, console)
             debezium, registry = (_unpacked(cache, archive) for archive in archives)
     return Jars([jar.path(cache) for jar in jars], debezium, registry)
 
 
-@contextmanager
-def _disk_errors(cache: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise StackError(f"There is no disk space left for the servers' jars in {cache}.") from error
-        raise StackError(f"The cache {cache} cannot be used: {error.strerror or error}.") from error
-
-
 def _fetch_missing(cache: Path, artifacts: list[Artifact], console: Console) -> None:
-    stamps = _Stamps(cache)
-    missing = [artifact for artifact in artifacts if not stamps.good(artifact)]
+    checked = _Checked(cache)
+    missing = [artifact for artifact in artifacts if not checked.is_good(artifact)]
     if missing:
         with _progress(console, sum(artifact.bytes for artifact in missing)) as advance:
             _download(cache, missing, advance)
-        broken = [artifact for artifact in missing if not stamps.good(artifact)]
-        if broken:
-            raise StackError(f"{broken[0].coordinate} is not the file that is listed: its sha256 differs.")
-    stamps.save()
+        for artifact in missing:
+            if not checked.is_good(artifact):
+                raise StackError(f"{artifact.coordinate} was fetched, but its sha256 is not the listed one.")
+    checked.save()
 
 
-class _Stamps:
-    """Which files were checked: path → [size, modified]; so a warm start hashes nothing."""
+class _Checked:
+    """Which files were found good: sha256 → [size, modified]; so a warm start hashes nothing."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._file = cache / "checked.json"
-        self._before = _read_json(self._file)
+        self._before = read_note(self._file)
         self._now: dict[str, list[int]] = {}
 
-    def good(self, artifact: Artifact) -> bool:
+    def is_good(self, artifact: Artifact) -> bool:
         """Whether the file is there and as listed; a file that is not is removed."""
         path = artifact.path(self._cache)
         if not path.is_file():
             return False
-        stat = path.stat()
-        stamp = [stat.st_size, stat.st_mtime_ns]
+        stamp = [path.stat().st_size, path.stat().st_mtime_ns]
         if self._before.get(artifact.sha256) != stamp and not _is_as_listed(path, artifact):
             path.unlink()
             return False
@@ -133,7 +114,7 @@ class _Stamps:
 
     def save(self) -> None:
         if self._now != self._before:
-            _write_json(self._file, self._now)
+            write_note(self._file, self._now)
 
 
 def _is_as_listed(path: Path, artifact: Artifact) -> bool:
@@ -145,8 +126,10 @@ def _is_as_listed(path: Path, artifact: Artifact) -> bool:
 
 @contextmanager
 def _progress(console: Console, total_bytes: int) -> Iterator[Callable[[int], None]]:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task("Fetching the servers (once)", total=total_bytes)
         yield lambda count: progress.advance(task, count)
 
@@ -158,35 +141,32 @@ def _download(cache: Path, artifacts: list[Artifact], advance: Callable[[int], N
     def on_file(_name: str, _size: int) -> Iterator[Callable[[int], None]]:
         yield advance
 
-    context = MavenContext(
-        resolver=PythonResolver(progress_callback=on_file),
-        repo_cache=cache / "maven",
-        timeout=HTTP_SECONDS_MAX,
-    )
+    resolver = PythonResolver(progress_callback=on_file)
+    context = MavenContext(resolver, repo_cache=cache / "maven", timeout=HTTP_SECONDS_MAX)
 
     def fetch(artifact: Artifact) -> None:
-        group, name, version, classifier, packaging = artifact.parts()
+        group, name, version, classifier, packaging = artifact.words()
         context.project(group, name).at_version(version).artifact(classifier, packaging).resolve()
 
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
         for artifact, done in [(artifact, pool.submit(fetch, artifact)) for artifact in artifacts]:
             try:
                 done.result()
-            except Exception as error:
+            except (OSError, RuntimeError) as error:  # requests' errors are OSErrors, jgo's RuntimeErrors
                 pool.shutdown(cancel_futures=True)
                 raise _not_fetched(artifact, error) from error
 
 
-def _not_fetched(artifact: Artifact, error: Exception) -> Exception:
+def _not_fetched(artifact: Artifact, error: OSError | RuntimeError) -> Exception:
     import requests
 
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return error
-    if isinstance(error, requests.ConnectionError | requests.Timeout):
-        why = "the Maven repository cannot be reached; the first start needs a network"
-    else:
-        why = "the Maven repository does not give it"
-    return StackError(f"{artifact.coordinate} could not be fetched: {why}.")
+    if isinstance(error, requests.RequestException):
+        return StackError(
+            f"{artifact.coordinate} could not be fetched: no Maven repository answers, and a first start needs one."
+        )
+    return StackError(f"{artifact.coordinate} could not be fetched: no Maven repository has it.")
 
 
 def _unpacked(cache: Path, archive: Artifact) -> Path:
@@ -198,31 +178,17 @@ def _unpacked(cache: Path, archive: Artifact) -> Path:
         with tarfile.open(archive.path(cache)) as tar:
             tar.extractall(new, filter="data")
         sizes = {str(path.relative_to(new)): path.stat().st_size for path in new.rglob("*") if path.is_file()}
-        _write_json(new / ".files.json", {"sha256": archive.sha256, "sizes": sizes})
+        write_note(new / "files.json", {"sha256": archive.sha256, "sizes": sizes})
         shutil.rmtree(folder, ignore_errors=True)
         new.replace(folder)
     return folder
 
 
 def _is_whole(folder: Path, archive: Artifact) -> bool:
-    entry = _read_json(folder / ".files.json")
-    if entry.get("sha256") != archive.sha256:
+    note = read_note(folder / "files.json")
+    if note.get("sha256") != archive.sha256:
         return False
     try:
-        return all((folder / name).stat().st_size == size for name, size in entry["sizes"].items())
-    except OSError:
+        return all((folder / name).stat().st_size == size for name, size in note["sizes"].items())
+    except FileNotFoundError:
         return False
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _write_json(path: Path, content: object) -> None:
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(content), "utf-8")
-    new.replace(path)

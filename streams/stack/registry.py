@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streams.config import PORT_OFFSETS, Settings
-from streams.stack.jars import Jars, infra_folder
+from streams.config import Settings
+from streams.stack.files import infra_folder
+from streams.stack.jars import Jars
 from streams.stack.java import Java
-from streams.stack.part import Part, ask_http
+from streams.stack.part import Part, ask_http, port_of
 from streams.stack.postgres import REGISTRY_DATABASE
 
 MAIN = "io.quarkus.runner.GeneratedMain"
@@ -19,19 +20,18 @@ HEAP_MB = 192
 
 def part(config: Settings, home: Path, jars: Jars) -> Part:
     """The registry; ids of schemas survive a restart, since they are rows of Postgres."""
-    port = config.port_base + PORT_OFFSETS["registry"]
-    runner = next(jars.registry.glob("*-runner.jar"))
-    java = Java("registry", home, config.cache.resolve(), [runner], MAIN, HEAP_MB, _properties(home))
+    port, runner = port_of(config, "registry"), next(jars.registry.glob("*-runner.jar"))
+    server = Java("registry", home, config.cache.resolve(), [runner], MAIN, HEAP_MB, _properties(home))
     return Part(
         name="registry",
         home=home,
-        port=port,
+        ports=(port,),
         prepare=lambda: None,
-        command=lambda: java.command(),
-        probe=lambda: ask_http(f"http://127.0.0.1:{port}/apis/ccompat/v7/subjects"),
+        command=server.command,
+        probe=lambda: ask_http(f"{config.registry_url}/subjects"),
         env=_environment(config, port),
         needs=("postgres",),
-        java=java,
+        java=server,
     )
 
 
@@ -45,9 +45,10 @@ def _properties(home: Path) -> dict[str, str]:
 
 
 def _environment(config: Settings, port: int) -> dict[str, str]:
+    """Not in the command line, which every user of the machine can read."""
     return {
         "QUARKUS_HTTP_PORT": str(port),
-        "APICURIO_DATASOURCE_URL": f"jdbc:postgresql://127.0.0.1:{config.db_port}/{REGISTRY_DATABASE}",
+        "APICURIO_DATASOURCE_URL": f"jdbc:postgresql://{config.db_host}:{config.db_port}/{REGISTRY_DATABASE}",
         "APICURIO_DATASOURCE_USERNAME": config.db_user,
         "APICURIO_DATASOURCE_PASSWORD": config.db_password,
     }
