@@ -1,0 +1,30 @@
+"""Fixtures of all tests: one local stack for the whole run, brought up when the first test asks for it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from streams.config import Settings, settings
+from streams.stack import local
+from tests.support import free_port_base
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Settings]:
+    """The settings of a running stack, set up, of this run's own; `settings()` and child processes see it too."""
+    with tempfile.TemporaryDirectory(prefix="streams-test-") as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STREAMS_HOME", str(Path(home) / "home"))
+        patch.setenv("STREAMS_PORT_BASE", str(free_port_base()))
+        settings.cache_clear()
+        console = Console(stderr=True)
+        try:
+            local.up(settings(), console)
+            yield settings()
+        finally:
+            local.down(settings(), console, wipe=True)
+    settings.cache_clear()
