@@ -47,10 +47,12 @@ def save(
 
 def _listed(paths: list[str]) -> tuple[list[Path], list[SaveError]]:
     """The files to read, each once, and why others cannot be."""
+    from os.path import realpath
+
     from streams.ops.files import find
 
     found = [each for path in paths for each in find(path)]
-    files = {each.resolve(): each for each in found if isinstance(each, Path)}
+    files = {realpath(each): each for each in found if isinstance(each, Path)}
     return list(files.values()), [each for each in found if not isinstance(each, Path)]
 
 
