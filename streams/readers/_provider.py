@@ -82,6 +82,10 @@ class Provider:
             "tokens": (completion.usage and completion.usage.total_tokens) or 0,
         }
 
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
     async def _ask(self, doc: DocumentSaved) -> bytes:
         """The body of the provider's answer. The client's timeouts are for one read each: the deadline is for all."""
         try:
