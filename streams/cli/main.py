@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import api, down, logs, run, save, setup, status, up
+from streams.cli import api, down, lag, logs, run, save, setup, status, up
 from streams.errors import StreamsError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command()(save.save)
 app.command()(api.api)
 app.command()(run.run)
 app.command()(logs.logs)
+app.command()(lag.lag)
 app.command()(setup.setup)
 
 

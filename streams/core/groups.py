@@ -1,0 +1,72 @@
+"""The facts about a consumer group and its logs, as a broker tells them. Pure.
+
+Made by `streams.kafka.admin` and `streams.kafka.heads`; judged by `streams.core.lag` and `streams.core.replay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from streams.core.offsets import Offset, Position
+
+
+class Partition(NamedTuple):
+    """A partition of a topic; printed and typed as `topic:number`."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a group has committed for a partition; the metadata is any text of whoever committed."""
+
+    position: Position
+    metadata: str | None = None
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The bounds of a partition's log, as positions.
+
+    `end` is the stable end, up to which read_committed readers see; records of open transactions lie between it and
+    `high`, the high watermark.
+    """
+
+    start: Position
+    end: Position
+    high: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first record at or after a position; the timestamp in milliseconds since the epoch, None if it has none."""
+
+    offset: Offset
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as its coordinator describes it; `members` are named by client and host."""
+
+    name: str
+    state: str
+    members: tuple[str, ...] = ()
+    assigned: frozenset[Partition] = frozenset()
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that does not exist: what may have been meant."""
+    every = sorted(known)
+    close = get_close_matches(name, every, n=3, cutoff=0.5)
+    if close:
+        return "the nearest names are " + ", ".join(close)
+    return "there are " + ", ".join(every[:5]) + (" and more" if len(every) > 5 else "") if every else "there is none"
