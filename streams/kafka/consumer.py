@@ -69,6 +69,7 @@ class KafkaLog:
         self._fatal: KafkaError | None = None
         self._refused: set[Partition] = set()
         self._in_hand: list[Message] = []
+        self._paused: set[Partition] = set()
 
     def subscribe(self, listener: Listener) -> None:
         self._listener = listener
@@ -142,10 +143,14 @@ class KafkaLog:
         return refused
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        self._consumer.pause([TopicPartition(*partition) for partition in partitions])
+        pausing = set(partitions)
+        self._paused |= pausing
+        self._consumer.pause([TopicPartition(*partition) for partition in pausing])
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        self._consumer.resume([TopicPartition(*partition) for partition in partitions])
+        resuming = set(partitions)
+        self._paused -= resuming
+        self._consumer.resume([TopicPartition(*partition) for partition in resuming])
 
     def seek(self, partition: Partition, position: Position | None) -> None:
         try:
@@ -161,6 +166,8 @@ class KafkaLog:
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         self._tell("assigned", assigned)
         consumer.incremental_assign(assigned)
+        # The client keeps a pause from the partition's former assignment; resuming one that flows would cost a second.
+        self.resume(self._paused.intersection(_partitions(assigned)))
 
     def _on_revoke(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
         self._tell("revoked", revoked)

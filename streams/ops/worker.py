@@ -9,7 +9,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Thread
 
 from streams.config import Settings
@@ -36,20 +37,26 @@ def work(config: Settings, reader: Reader, parent: int | None = None) -> None:
     With `parent`, also until that process is gone. Raises Unavailable if a server does not answer at the start,
     ReaderError if the reader's tables and effects do not fit.
     """
+    with assembled(config, reader) as loop:
+        _obey_signals(loop)
+        if parent is not None:
+            Thread(target=_follow, args=(parent, loop.stop), daemon=True).start()
+        loop.run()
+
+
+@contextmanager
+def assembled(config: Settings, reader: Reader, topic: str = DOCUMENTS_SAVED.name) -> Iterator[Loop]:
+    """A loop on its clients, which are let go at the end; `topic` holds document events. Raises as `work` does."""
     ensure_reader(config, reader.group)
     codec = Codec(Registry(config))
     letters = dead_letters(reader.group)
     codec.schema_id(letters)  # now, not in the middle of a failure
     with slot(config, reader.group) as name:
         sink = PostgresSink(config, reader, name, lambda letter: codec.encode(letters, letter))
-        records = KafkaLog(config, DOCUMENTS_SAVED.name, reader.group, name)
-        loop = Loop(reader, records, sink, decoder(codec), executor_for(reader), Clock())
-        _obey_signals(loop)
-        if parent is not None:
-            Thread(target=_follow, args=(parent, loop.stop), daemon=True).start()
+        records = KafkaLog(config, topic, reader.group, name)
         log.info("%s: starts as %s", reader.group, name)
         try:
-            loop.run()
+            yield Loop(reader, records, sink, decoder(codec), executor_for(reader), Clock())
         except SinkBroken as error:
             raise ReaderError(f"reader {reader.group!r} stopped: {error}") from error
         finally:
