@@ -25,9 +25,9 @@ LEAD_BONUS = 0.4
 LEAD_SENTENCES = 4
 BYTES_ENOUGH = 50  # of a sentence in UTF-8; shorter ones are labels and captions
 LETTERS_ENOUGH = 0.7  # of the characters; fewer are code, paths and numbers
-WITHOUT_END = 0.7  # weight of what has no stop at its end: items of a list, headings
+WITHOUT_END = 0.7  # weight of what has no stop at its end: items of a list, what was cut
 
-_STOPS = tuple(".!?…。！？｡।؟۔")
+_STOPS = tuple(".!?。！？｡।؟۔")
 _CLOSING = "\"'”’»)]*_`」』）》"
 
 

@@ -33,6 +33,7 @@ _OTHER = re.compile(
       | \[[^\]]+\]:\s            # a link's target""",
     re.VERBOSE,
 )
+_COLUMNS = re.compile(r"\S {3,}\S")  # a row of a table without lines
 # Markup within a line, and what of it is text.
 _MARKUP = [
     (re.compile(r"!\[[^\[\]]*\]\([^()]*\)"), ""),  # an image
@@ -128,7 +129,7 @@ def _classified(text: str) -> Iterator[tuple[_Kind, str]]:
             yield before, ""
             continue
         bare = _plain(line)
-        before = _kind(bare, indented=line.startswith(" " * _INDENT_OF_CODE), before=before)
+        before = _kind(line, bare, before)
         yield before, _ITEM.sub("", bare, count=1) if before is _Kind.ITEM else bare
 
 
@@ -147,11 +148,12 @@ def _fence_after(fence: str, mark: str) -> str:
     return "" if mark.startswith(fence) else fence
 
 
-def _kind(bare: str, *, indented: bool, before: _Kind) -> _Kind:
+def _kind(line: str, bare: str, before: _Kind) -> _Kind:
     if not bare:
         return _Kind.BLANK
     if _RULE.match(bare):
         return _Kind.RULE
-    if _OTHER.match(bare) or (indented and before not in (_Kind.TEXT, _Kind.ITEM)):
+    code = line.startswith(" " * _INDENT_OF_CODE) and before not in (_Kind.TEXT, _Kind.ITEM)
+    if code or _OTHER.match(bare) or _COLUMNS.search(line):
         return _Kind.OTHER
     return _Kind.ITEM if _ITEM.match(bare) else _Kind.TEXT

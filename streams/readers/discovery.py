@@ -98,7 +98,7 @@ def _loaded(entry: importlib.metadata.EntryPoint) -> Any:
     value = entry.load()
     if isinstance(value, (Reader, ModuleType)):
         return value
-    raise ReaderError(f"it is a {type(value).__name__}, neither a reader nor a module")
+    raise ReaderError(f"it is of type {type(value).__name__}, neither a reader nor a module")
 
 
 def _readers_in(loaded: Any) -> list[Reader]:
