@@ -52,9 +52,14 @@ class SlotState:
         return self.slot_exists and (self.wal_status == "lost" or self.invalidation_reason is not None)
 
     @property
+    def usable_slot(self) -> bool:
+        """Whether the slot is there and can be read from."""
+        return self.slot_exists and not self.lost and self.plugin == PLUGIN
+
+    @property
     def usable(self) -> bool:
         """Whether the relay can go on from here without a repair."""
-        return bool(self.publication_ok) and self.slot_exists and not self.lost and self.plugin == PLUGIN
+        return bool(self.publication_ok) and self.usable_slot
 
 
 def read_state(connection: Connection) -> SlotState:
@@ -88,6 +93,11 @@ def create_slot(config: Settings) -> None:
 def drop_slot(connection: Connection) -> None:
     """Drop the slot; nobody may be reading it."""
     _sql.drop_slot(connection, slot=NAME)
+
+
+def end_reader(connection: Connection) -> None:
+    """End the session that reads the slot, if there is one."""
+    _sql.end_reader(connection, slot=NAME)
 
 
 def advance_slot(connection: Connection) -> None:

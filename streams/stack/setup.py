@@ -182,4 +182,4 @@ def _migrated(names: list[str]) -> str:
 
 
 def _say(console: Console, step: str, result: str) -> None:
-    console.print(f"  {step:<12} {result}", highlight=False)
+    console.print(f"  {step:<12} {result}", highlight=False, soft_wrap=True)

@@ -36,6 +36,9 @@ SELECT pg_create_logical_replication_slot(:slot, 'pgoutput', false, false, true)
 -- name: drop_slot!
 SELECT pg_drop_replication_slot(:slot);
 
+-- name: end_reader!
+SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = :slot AND active_pid IS NOT NULL;
+
 -- name: advance_slot!
 -- Past everything that is committed now. The message flushes the log to its own position, so that the slot can go there.
 SELECT pg_replication_slot_advance(:slot, pg_logical_emit_message(false, 'docs.advance', '', true));

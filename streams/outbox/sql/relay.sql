@@ -17,7 +17,7 @@ INSERT INTO readers.registered (reader) SELECT unnest(:names::text[]) ON CONFLIC
 SELECT count(*) FROM app.outbox;
 
 -- name: newest_rows
--- The newest rows, oldest first; :rows_max NULL means all. Times are cut to what a record's time can be.
+-- The newest rows, by seq; :rows_max NULL means all. Times are cut to what a record's time can be.
 SELECT * FROM (
     SELECT
         seq,
@@ -28,6 +28,16 @@ SELECT * FROM (
         least(greatest(created_at, '1970-01-01'), '9999-01-01') AS created_at
     FROM app.outbox ORDER BY seq DESC LIMIT :rows_max
 ) AS newest ORDER BY seq;
+
+-- name: rows_to_skip
+-- The same columns of these rows, whether they are still in the outbox or were set aside before.
+SELECT seq, event_id::text, topic, 0 AS bytes, least(greatest(created_at, '1970-01-01'), '9999-01-01') AS created_at
+FROM (
+    SELECT seq, event_id, topic, created_at FROM app.outbox
+    UNION ALL
+    SELECT seq, event_id, topic, created_at FROM app.outbox_skipped
+) AS rows
+WHERE seq = ANY(:seqs::bigint[]);
 
 -- name: event_ids
 -- Every row, light: what repair compares with the log.
@@ -55,12 +65,6 @@ ORDER BY seq;
 SELECT seq FROM app.outbox
 WHERE (:since_seq::bigint IS NULL OR seq >= :since_seq) AND (:until_seq::bigint IS NULL OR seq <= :until_seq)
   AND (:since::timestamp IS NULL OR created_at >= :since) AND (:until::timestamp IS NULL OR created_at <= :until);
-
--- name: skipped_events
--- The events of these rows, whether they are still in the outbox or were set aside before.
-SELECT seq, event_id::text FROM app.outbox WHERE seq = ANY(:seqs::bigint[])
-UNION ALL
-SELECT seq, event_id::text FROM app.outbox_skipped WHERE seq = ANY(:seqs::bigint[]);
 
 -- name: set_aside!
 -- Every row of these events leaves the outbox and is kept where the relay does not look.
