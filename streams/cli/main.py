@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import api, down, lag, logs, run, save, setup, status, up
+from streams.cli import api, doctor, down, lag, logs, outbox, replay, run, save, schema, setup, status, up
 from streams.errors import StreamsError
 
 app = typer.Typer(
@@ -31,7 +31,11 @@ app.command()(api.api)
 app.command()(run.run)
 app.command()(logs.logs)
 app.command()(lag.lag)
+app.add_typer(replay.app, name="replay")
 app.command()(setup.setup)
+app.command()(doctor.doctor)
+app.add_typer(outbox.app, name="outbox")
+app.add_typer(schema.app, name="schema")
 
 
 def _print_version(asked: bool) -> None:

@@ -5,7 +5,7 @@ Made by `streams.kafka.admin` and `streams.kafka.heads`; judged by `streams.core
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -61,6 +61,23 @@ class Group:
     state: str
     members: tuple[str, ...] = ()
     assigned: frozenset[Partition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster's id, and how many partitions each topic has."""
+
+    id: str
+    topics: Mapping[str, int]
+
+    def partitions(self, topic: str) -> list[Partition]:
+        """All partitions of a topic, none if there is no such topic."""
+        return [Partition(topic, number) for number in range(self.topics.get(topic, 0))]
+
+    def read_by(self, commits: Iterable[Partition], group: Group | None) -> set[Partition]:
+        """All partitions of the topics that a group has commits in or is assigned."""
+        topics = {topic for topic, _ in (*commits, *(group.assigned if group else ()))}
+        return {partition for topic in topics for partition in self.partitions(topic)}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -22,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streams.config import Settings
-from streams.core.groups import Commit, Group, Log, Partition
+from streams.core.groups import Cluster, Commit, Group, Log, Partition
 from streams.core.offsets import Position
 from streams.errors import ReplayRefused, StackError, Unavailable
 
@@ -38,18 +37,6 @@ _STATES = {
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The cluster's id, and how many partitions each topic has."""
-
-    id: str
-    topics: Mapping[str, int]
-
-    def partitions(self, topic: str) -> list[Partition]:
-        """All partitions of a topic, none if there is no such topic."""
-        return [Partition(topic, number) for number in range(self.topics.get(topic, 0))]
 
 
 class GroupsAdmin:

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 
 from streams.config import Settings
-from streams.core.groups import Commit, Group, Log, Partition, nearest
+from streams.core.groups import Cluster, Commit, Group, Log, Partition, nearest
 from streams.core.lag import Answers, GroupLag, Question, Reset, Standing, group_lag, partition_lag, question, standing
 from streams.errors import UnknownGroup
-from streams.kafka.admin import Cluster, GroupsAdmin
+from streams.kafka.admin import GroupsAdmin
 from streams.kafka.heads import Heads
 
 # All ages together; with the rest of a sample (0.2 s) it stays under 2 s. What is not read by then is unknown, and
@@ -54,7 +54,7 @@ class LagSampler:
         committed = self._admin.committed(chosen)
         cluster = self._admin.cluster()
         partitions = {
-            name: _partitions(committed[name], groups.get(name), cluster) for name in chosen if name in committed
+            name: cluster.read_by(commits, groups.get(name)) | commits.keys() for name, commits in committed.items()
         }
         logs = self._admin.logs({partition for each in partitions.values() for partition in each})
         now = datetime.now(UTC)
@@ -96,13 +96,6 @@ class LagSampler:
             found = heads.read(places, deadline - time.monotonic())
             answers |= {places[place]: head for place, head in found.items()}
         return answers
-
-
-def _partitions(commits: dict[Partition, Commit], group: Group | None, cluster: Cluster) -> set[Partition]:
-    """All partitions of the topics that the group has commits in or is assigned; also committed ones that are gone."""
-    assigned = group.assigned if group else frozenset()
-    topics = {partition.topic for partition in commits.keys() | assigned}
-    return {partition for topic in topics for partition in cluster.partitions(topic)} | commits.keys()
 
 
 def _standing(
