@@ -5,9 +5,11 @@ Called by the stack's setup, the doctor, the codec and the runtime; calls nothin
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 BODY_BYTES_MAX = 4 * 1024 * 1024  # of a document's text in UTF-8; the API answers 413 above
+OUTBOX_BYTES_MAX = 6 * 1024 * 1024  # of an event, frame and all; the table's CHECK says the same
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024  # of any record: a body twice over, with room for a dead letter's frame
 # A record dated more than an hour ahead of the broker's clock would otherwise be refused and kill the relay's task.
 # 292 years, the most that Redpanda takes: it keeps durations in nanoseconds.
@@ -60,3 +62,10 @@ def dead_letters(reader: str) -> Topic:
 
 
 FIXED = (DOCUMENTS_SAVED, HEARTBEAT, CANARY)
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_legal(name: str) -> bool:
+    """Whether Kafka takes a topic of this name."""
+    return bool(_LEGAL_NAME.fullmatch(name)) and name not in (".", "..")

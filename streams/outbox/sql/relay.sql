@@ -103,14 +103,11 @@ DELETE FROM app.outbox_marks WHERE seq < :seq;
 -- name: old_count$
 SELECT count(*) FROM app.outbox WHERE created_at < (clock_timestamp() AT TIME ZONE 'utc') - :older_than::interval;
 
--- name: emit_canary!
--- Written and removed in one transaction: the relay reads the insert from the write-ahead log, no row stays behind.
-WITH sent AS (
-    INSERT INTO app.outbox (event_id, topic, message_key, event_type, payload)
-    VALUES (:event_id, :topic, 'doctor', 'canary', convert_to('{"canary": true}', 'UTF8'))
-    RETURNING seq
-)
-SELECT seq FROM sent;
+-- name: emit_canary$
+INSERT INTO app.outbox (event_id, topic, message_key, event_type, payload)
+VALUES (:event_id, :topic, 'doctor', 'canary', convert_to('{"canary": true}', 'UTF8'))
+RETURNING seq;
 
--- name: remove_event!
-DELETE FROM app.outbox WHERE event_id = :event_id;
+-- name: remove_canary!
+-- In the transaction that wrote it: the relay reads the insert from the write-ahead log, and no row stays behind.
+DELETE FROM app.outbox WHERE seq = :seq;
