@@ -95,7 +95,7 @@ class Codec:
             event = fastavro.schemaless_reader(body, writer, reader)
         except fastavro.read.SchemaResolutionError as error:
             raise SchemaError(f"schema {schema_id} does not resolve to {topic.schema}: {error}") from error
-        except (EOFError, ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError) as error:
+        except (EOFError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError, struct.error) as error:
             raise BrokenFrame(f"the frame does not decode with schema {schema_id}: {error!r}") from error
         if body.tell() != len(frame):
             raise BrokenFrame(f"{len(frame) - body.tell()} bytes are left after the event")

@@ -56,20 +56,21 @@ class Registry:
             answer = self._http.request(method, self._url + path, content=json.dumps(body) if body else None)
         except httpx.HTTPError as error:
             raise Unavailable(f"the schema registry at {self._url} does not answer: {error}") from error
-        if answer.is_success:
+        if not answer.is_success:
+            raise _refusal(answer)
+        try:
             return dict(answer.json())
-        raise _refusal(answer)
+        except (ValueError, TypeError) as error:
+            raise Unavailable(f"{self._url} does not answer as a schema registry: {answer.text[:200]!r}") from error
 
 
 def _refusal(answer: httpx.Response) -> Exception:
-    """The registry's no, as one of our errors."""
+    """The registry's no, as one of our errors; what only says "not now" or "not you" is Unavailable."""
     try:
-        reason = str(answer.json().get("message", ""))
-    except ValueError:
-        reason = answer.text[:200]
+        reason = str(answer.json()["message"])
+    except (ValueError, TypeError, KeyError):
+        # Not the registry's own words: a proxy, another server, or a wrong address.
+        return Unavailable(f"the schema registry answered {answer.status_code}: {answer.text[:200]}")
     what = f"the schema registry answered {answer.status_code}: {reason}"
-    if answer.status_code == 404:
-        return UnknownSchema(what)
-    if answer.status_code == 409:
-        return Incompatible(what)
-    return Unavailable(what) if answer.status_code >= 500 else SchemaError(what)
+    kinds = {404: UnknownSchema, 409: Incompatible, 400: SchemaError, 422: SchemaError}
+    return kinds.get(answer.status_code, Unavailable)(what)

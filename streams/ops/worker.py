@@ -15,7 +15,7 @@ from threading import Thread
 
 from streams.config import Settings
 from streams.contract import DocumentSaved, Reader
-from streams.errors import ReaderError
+from streams.errors import BrokenFrame, ReaderError
 from streams.kafka.codec import Codec
 from streams.kafka.consumer import KafkaLog
 from streams.kafka.registry import Registry
@@ -66,7 +66,15 @@ def assembled(config: Settings, reader: Reader, topic: str = DOCUMENTS_SAVED.nam
 
 def decoder(codec: Codec) -> Callable[[bytes | None], DocumentSaved]:
     """From a record's value to the document event."""
-    return lambda value: DocumentSaved(**codec.decode(DOCUMENTS_SAVED, value))
+
+    def decode(value: bytes | None) -> DocumentSaved:
+        document = DocumentSaved(**codec.decode(DOCUMENTS_SAVED, value))
+        # Progress is kept by these two: Postgres stores no NUL, and versions begin with 1.
+        if "\0" in document.document_id or document.version < 1:
+            raise BrokenFrame(f"{document.document_id!r} version {document.version} is no document's version")
+        return document
+
+    return decode
 
 
 def _obey_signals(loop: Loop) -> None:

@@ -97,7 +97,8 @@ class Delivery:
             self._sink.write(epochs, [_result(item)])
         except RowRefused as error:
             log.warning("%s refused: %s; a dead letter", item.record.offset, error)
-            item.outcome = _dead(item.record, error, self._clock.now())
+            if not isinstance(item.outcome, Dead):  # else the reason of its death stays what it was
+                item.outcome = _dead(item.record, error, self._clock.now())
             self._write_dead(item, epochs)
 
     def _write_dead(self, item: Item, epochs: Mapping[Partition, int]) -> None:

@@ -117,5 +117,6 @@ class Handler:
         return self._reader.handler(document, *self._made)
 
     def _expired(self, document: DocumentSaved) -> bool:
+        """A deletion never expires: the document's rows would stay for good."""
         limit = self._reader.max_age_seconds
-        return limit is not None and time.time() - document.saved_at.timestamp() > limit
+        return limit is not None and document.type == "saved" and time.time() - document.saved_at.timestamp() > limit

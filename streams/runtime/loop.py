@@ -154,8 +154,10 @@ class Loop(Listener):
                 self._log.seek(assignment.partition, at.position)
                 assignment.reread = False
                 self._log.resume({assignment.partition} - self._paused)
-            assignment.committed = at.position
-            assignment.pass_number = self._checkpoints.pass_of(at) or self._sink.new_pass()
+            own_pass = self._checkpoints.pass_of(at)
+            # Without our pass in it the position is committed anew: a restart must find the pass of this reading.
+            assignment.committed = at.position if own_pass else None
+            assignment.pass_number = own_pass or self._sink.new_pass()
             assignment.epoch = epochs[assignment.partition]
         starts = ", ".join(f"{p.number}@{committed[p].position or 'start'}" for p in sorted(partitions))
         log.info("%s: reads %s from %s", self._reader.group, partitions[0].topic, starts)

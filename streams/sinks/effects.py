@@ -31,10 +31,10 @@ def statements(reader: str, default: Table, document: DocumentSaved, effect: Eff
         case Upsert(key, value):
             yield _upsert(reader, table, document, key, value)
         case Delete(key):
-            where = _key(reader, table, key) | {"document_id": document.document_id}
+            where = _own_key(reader, table, document, key) | {"document_id": document.document_id}
             yield Statement(_delete_sql(table.name, tuple(where)), tuple(where.values()), None)
         case Replace(rows, scope):
-            where = _reader_column(reader, table) | {"document_id": document.document_id, **scope}
+            where = {**scope, **_reader_column(reader, table), "document_id": document.document_id}
             yield Statement(_delete_sql(table.name, tuple(where)), tuple(where.values()), None)
             for key, value in rows.items():
                 yield _upsert(reader, table, document, key, value)
@@ -54,10 +54,16 @@ def _key(reader: str, table: Table, key: Key) -> dict[str, Any]:
     return _reader_column(reader, table) | dict(zip(table.key, parts, strict=True))
 
 
-def _upsert(reader: str, table: Table, document: DocumentSaved, key: Key, value: Mapping[str, Any]) -> Statement:
+def _own_key(reader: str, table: Table, document: DocumentSaved, key: Key) -> dict[str, Any]:
+    """The same, of a row that this document may have."""
     keyed = _key(reader, table, key)
     if keyed.get("document_id", document.document_id) != document.document_id:
         raise RowRefused(f"the key {key!r} belongs to another document")
+    return keyed
+
+
+def _upsert(reader: str, table: Table, document: DocumentSaved, key: Key, value: Mapping[str, Any]) -> Statement:
+    keyed = _own_key(reader, table, document, key)
     given = {"value": Jsonb(dict(value))} if table.shared else dict(value)
     row = {**given, **keyed, "document_id": document.document_id, "version": document.version}
     return Statement(_upsert_sql(table.name, tuple(keyed), tuple(row)), tuple(row.values()), 1)

@@ -34,7 +34,7 @@ from streams.runtime.ports import (
     SinkBusy,
 )
 from streams.sinks.effects import Statement, statements
-from streams.topics import dead_letters
+from streams.topics import OUTBOX_BYTES_MAX, dead_letters
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,8 @@ class PostgresSink:
             yield self._connection
         except (psycopg.Error, Unavailable) as error:
             raise self._translated(error) from error
-        except (TypeError, ValueError) as error:  # the client cannot send the value (UnicodeError is a ValueError)
+        # The handler's values are what no statement can be made of (UnicodeError is a ValueError).
+        except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
             raise RowRefused(f"{type(error).__name__}: {error}") from error
 
     def _translated(self, error: psycopg.Error | Unavailable) -> Exception:
@@ -200,8 +201,13 @@ class PostgresSink:
                 connection,
                 topic=dead_letters(self._reader.group).name,
                 message_key=(origin.key or b"").decode("utf-8", "backslashreplace").replace("\0", "\\0"),
-                payload=self._encode(letter),
+                payload=self._frame(letter),
             )
+
+    def _frame(self, letter: Mapping[str, Any]) -> bytes:
+        """The event; without a value that the outbox would not take: the table keeps it."""
+        frame = self._encode(letter)
+        return frame if len(frame) <= OUTBOX_BYTES_MAX else self._encode({**letter, "value": None})
 
     def _letter(self, origin: Origin, dead: Dead, died_at: datetime) -> dict[str, Any]:
         """The dead letter, in the shape of schemas/dead-letter.avsc."""
