@@ -11,8 +11,13 @@ CHARACTERS_CONSIDERED_MAX = 200_000
 # One embedding speaks for about a paragraph: the mean over a longer text says little of any of its parts.
 PASSAGE_CHARACTERS_MAX = 400
 
-# Up to the last end of a word within the limit; without one (CJK, base64) the limit itself.
-_PASSAGE = re.compile(rf"\S.{{0,{PASSAGE_CHARACTERS_MAX - 1}}}(?!\S)|\S.{{{PASSAGE_CHARACTERS_MAX - 1}}}", re.DOTALL)
+_REST = PASSAGE_CHARACTERS_MAX - 1
+_PASSAGE = re.compile(
+    rf"""\S.{{0,{_REST}}}(?:(?=\n|\Z) | (?<=[.!?])(?=\s) | (?<=[。！？]))  # to the last end of a line or sentence
+       | \S.{{0,{_REST}}}(?!\S)  # without one in reach, to the last end of a word
+       | \S.{{{_REST}}}           # without one, to the limit""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 def refuse_unstorable(doc: DocumentSaved) -> None:
@@ -31,5 +36,5 @@ def refuse_unstorable(doc: DocumentSaved) -> None:
 
 
 def passages(text: str) -> list[str]:
-    """The text in pieces of up to PASSAGE_CHARACTERS_MAX characters, cut between words where there are words."""
+    """The text in pieces of up to PASSAGE_CHARACTERS_MAX characters, each cut at the best place in reach."""
     return _PASSAGE.findall(text[:CHARACTERS_CONSIDERED_MAX])
