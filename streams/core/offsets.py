@@ -47,12 +47,5 @@ class Tracker:
             finished.remove(order.popleft())
 
     def oldest(self) -> Offset | None:
-        """The lowest unfinished record."""
+        """The lowest unfinished record: where a successor must begin."""
         return self._order[0] if self._order else None
-
-    def committable(self, read_to: Position) -> Position:
-        """Where a successor must begin: the lowest unfinished record, or, with none, as far as was read.
-
-        `read_to` is the consumer's own position, which lies past trailing control records.
-        """
-        return Position(self._order[0]) if self._order else read_to
