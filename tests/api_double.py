@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
 from streams.api.app import create_app
-from streams.api.resources import Resources, resources
+from streams.api.resources import Resources
 from streams.config import Settings
 from streams.outbox.save import Document, Origin, Saved
 
@@ -39,5 +40,9 @@ class EncoderDouble:
 def client(database: DatabaseDouble) -> TestClient:
     """A client of the application with the doubles in place; its lifespan, which connects, is not entered."""
     app = create_app(Settings())
-    app.dependency_overrides[resources] = lambda: Resources(database, EncoderDouble())  # type: ignore[arg-type]
-    return TestClient(app, raise_server_exceptions=False)
+    resources = Resources(database, EncoderDouble())  # type: ignore[arg-type]
+
+    async def with_resources(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "state": {"resources": resources}}, receive, send)
+
+    return TestClient(with_resources, raise_server_exceptions=False)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
-from streams.api.resources import FromResources
+from streams.api.resources import resources
 from streams.database import MIGRATIONS, queries
 from streams.errors import Unavailable
 from streams.outbox.save import Connection
@@ -26,10 +26,11 @@ async def healthz() -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def readyz(resources: FromResources) -> dict[str, str]:
+async def readyz(request: Request) -> dict[str, str]:
     """200 if a save would be taken: Postgres answers and is set up, and the event's schema is known. Else 503."""
-    await resources.database.run(_check_set_up)
-    resources.encoder.require()
+    database, encoder = resources(request)
+    await database.run(_check_set_up)
+    encoder.require()
     return {"status": "ready"}
 
 

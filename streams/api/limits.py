@@ -1,13 +1,10 @@
-"""What is refused before it is read: a request that is too large, or that is not JSON.
+"""What is refused before it is read: a request that is larger than any document could need.
 
-`LimitSize` wraps the app; `json_only` is a dependency of the routes that take a body.
+`LimitSize` wraps the app.
 """
 
 from __future__ import annotations
 
-from email.message import Message as MimeMessage
-
-from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -52,13 +49,3 @@ def _counted(receive: Receive) -> Receive:
         return message
 
     return counted
-
-
-async def json_only(request: Request) -> None:
-    """415 for a body that does not say that it is JSON in UTF-8."""
-    mime = MimeMessage()
-    mime["content-type"] = request.headers.get("content-type", "text/plain")
-    subtype = mime.get_content_subtype() if mime.get_content_maintype() == "application" else ""
-    charset = str(mime.get_param("charset", "utf-8")).lower()
-    if (subtype != "json" and not subtype.endswith("+json")) or charset != "utf-8":
-        raise HTTPException(415, "send the request as Content-Type: application/json, in UTF-8")

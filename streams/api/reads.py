@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from streams.api.models import DocumentView, Id, Job, ReaderState
-from streams.api.resources import FromDatabase
+from streams.api.resources import resources
 from streams.database import queries
 from streams.errors import NotFound
 from streams.outbox.save import Connection
@@ -22,15 +22,15 @@ _SQL = queries(Path(__file__).parent / "sql" / "reads.sql")
 
 
 @router.get("/documents/{document_id:path}", tags=["documents"])
-async def get_document(document_id: Id, database: FromDatabase) -> DocumentView:
+async def get_document(document_id: Id, request: Request) -> DocumentView:
     """The document, its summary and scores, and how far each reader is with it."""
-    return await database.run(_document, document_id)
+    return await resources(request).database.run(_document, document_id)
 
 
 @router.get("/jobs/{job_id}", tags=["jobs"], response_model_exclude_none=True)
-async def get_job(job_id: str, database: FromDatabase) -> Job:
+async def get_job(job_id: str, request: Request) -> Job:
     """One save or deletion, and its state at every reader."""
-    return await database.run(_job, uuid_or_not_found("job", job_id))
+    return await resources(request).database.run(_job, uuid_or_not_found("job", job_id))
 
 
 def uuid_or_not_found(what: str, text: str) -> UUID:

@@ -1,17 +1,16 @@
 """What the routes work with: the database behind a deadline, and the encoder once the registry has answered.
 
-Made by `streams.api.app` for the life of the process, and handed to the routes as `Resources`.
+Made by `streams.api.app` for the life of the process, where the routes find it by `resources`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import psycopg
 from anyio import CapacityLimiter, fail_after, sleep, to_thread
-from fastapi import Depends, Request
+from fastapi import Request
 from psycopg_pool import ConnectionPool
 
 from streams.errors import StreamsError, Unavailable
@@ -95,25 +94,14 @@ class Encoder:
             raise Unavailable(self.obstacle)
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(NamedTuple):
     """One process's database and encoder."""
 
     database: Database
     encoder: Encoder
 
 
-async def resources(request: Request) -> Resources:
-    """The process's resources, from the application's lifespan."""
+def resources(request: Request) -> Resources:
+    """The process's resources, which the application's lifespan made."""
     found: Resources = request.state.resources
     return found
-
-
-FromResources = Annotated[Resources, Depends(resources)]
-
-
-async def _database(found: FromResources) -> Database:
-    return found.database
-
-
-FromDatabase = Annotated[Database, Depends(_database)]

@@ -8,12 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Request, Response
 
-from streams.api.limits import json_only
 from streams.api.models import Id, NewQuery, SavedQueries, SavedQuery
 from streams.api.reads import uuid_or_not_found
-from streams.api.resources import FromDatabase
+from streams.api.resources import resources
 from streams.database import queries
 from streams.errors import NotFound
 from streams.outbox.save import Connection
@@ -22,25 +21,25 @@ router = APIRouter(prefix="/queries", tags=["saved queries"])
 _SQL = queries(Path(__file__).parent / "sql" / "saved_queries.sql")
 
 
-@router.post("", status_code=201, dependencies=[Depends(json_only)])
-async def post_query(new: NewQuery, database: FromDatabase, response: Response) -> SavedQuery:
+@router.post("", status_code=201)
+async def post_query(new: NewQuery, request: Request, response: Response) -> SavedQuery:
     """Save a query: 201, or 200 if its owner has it already."""
-    saved, is_new = await database.run(_save, new)
+    saved, is_new = await resources(request).database.run(_save, new)
     if not is_new:
         response.status_code = 200
     return saved
 
 
 @router.get("")
-async def get_queries(owner_id: Id, database: FromDatabase) -> SavedQueries:
+async def get_queries(owner_id: Id, request: Request) -> SavedQueries:
     """All saved queries of the owner, oldest first."""
-    return SavedQueries(queries=await database.run(_of_owner, owner_id))
+    return SavedQueries(queries=await resources(request).database.run(_of_owner, owner_id))
 
 
 @router.delete("/{query_id}", status_code=204)
-async def delete_query(query_id: str, database: FromDatabase) -> None:
+async def delete_query(query_id: str, request: Request) -> None:
     """Delete a saved query; its scores are no longer shown."""
-    await database.run(_delete, uuid_or_not_found("query", query_id))
+    await resources(request).database.run(_delete, uuid_or_not_found("query", query_id))
 
 
 def _save(connection: Connection, new: NewQuery) -> tuple[SavedQuery, bool]:
