@@ -71,7 +71,7 @@ def _format(config: Settings, home: Path, jars: Jars, data: Path) -> None:
     _write_properties(config, properties, new)
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     features = PARITY_FEATURES if config.broker_profile == "parity" else ()
-    tool = kafka_program("format", "kafka.tools.StorageTool", config, home, jars)
+    tool = kafka_program("kafka", "kafka.tools.StorageTool", config, home, jars)
     command = tool.command("format", f"--cluster-id={cluster}", f"--config={properties}", *features)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +29,7 @@ from streams.stack.process import LocalProcess
 
 NAMES = ("postgres", "kafka", "connect", "registry")
 API = "api"  # a part too, once it was started with the stack
+READERS = "readers"  # those that a demonstration started: no part with a port, but stopped with the stack
 LAYOUT = 1  # of a home; raised when an older home cannot be used any more
 # All that a stack makes below its home but the lock, and so all that a wipe removes.
 _MADE = ("postgres", "postgres.new", "postgres.password", "kafka", "kafka.new", "logs", "run", "tmp", "stack.json")
@@ -48,15 +51,13 @@ def up(config: Settings, console: Console) -> list[str]:
 
     Raises StackError or ConfigError, each with one sentence.
     """
-    from streams.stack.setup import run_setup
-
     home = config.home.resolve()
     _check_settings(config, home)
     with _changing(home, console):
         _check_home(config, home)
         parts = _parts(config, home, console)
         started = _bring_up_all(parts, console)
-        run_setup(console, config)
+        _setup().run_setup(console, config)
         _make_archives(parts, console)
     return started
 
@@ -67,7 +68,7 @@ def down(config: Settings, console: Console, wipe: bool = False) -> list[str]:
     if not home.exists():
         return []
     with _changing(home, console):
-        stopped = [*_stop_all(home, (API, "connect", "registry")), *_stop_all(home, ("kafka", "postgres"))]
+        stopped = [*_stop_all(home, (READERS, API, "connect", "registry")), *_stop_all(home, ("kafka", "postgres"))]
         if wipe:
             _wipe(home)
     return stopped
@@ -153,11 +154,17 @@ def _bring_up_all(parts: list[Part], console: Console) -> list[str]:
     with ThreadPoolExecutor(len(parts)) as pool, console.status("Starting the servers"):
         for part in parts:
             begun[part.name] = pool.submit(_after, [begun[name] for name in part.needs], part, cancelled)
+        _setup()
         try:
             return [name for name, done in begun.items() if done.result()]
         except BaseException:
             cancelled.set()
             raise
+
+
+def _setup() -> ModuleType:
+    """Imported while the servers start: that takes half a second, in which nobody waits for it."""
+    return import_module("streams.stack.setup")
 
 
 def _after(needed: list[Future[bool]], part: Part, cancelled: Event) -> bool:

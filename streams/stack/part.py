@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 READY_SECONDS_MAX = 120.0  # a first start on a busy machine takes 40 s
 # A port that a killed server of ours held is free as soon as the system has torn the process down.
 PORT_SECONDS_MAX = 2.0
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.1
 
 
 def port_of(config: Settings, name: str) -> int:
