@@ -18,10 +18,12 @@ from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
+import psutil
 import psycopg
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from rich.console import Console
 
 from streams.config import Settings
 from streams.contract import Reader
@@ -32,6 +34,8 @@ from streams.kafka.topics_admin import TopicsAdmin
 from streams.ops.worker import assembled
 from streams.outbox.save import Document, Origin, Saved, delete, save
 from streams.runtime.loop import Loop
+from streams.stack import local
+from streams.stack.process import LocalProcess
 from streams.topics import DOCUMENTS_SAVED, Topic
 from tests.support import eventually
 
@@ -73,8 +77,6 @@ class Command:
 
     def workers(self) -> list[int]:
         """The pids of its worker processes."""
-        import psutil
-
         return [child.pid for child in psutil.Process(self.process.pid).children()]
 
     def end(self) -> int:
@@ -276,6 +278,33 @@ class Rig:
             "[streams.readers]\n" + "".join(f"{module} = {READERS}.{module}\n" for module in modules)
         )
         return folder
+
+    @contextmanager
+    def frozen(self, part: str) -> Iterator[None]:
+        """A server of the stack that neither answers nor closes its connections: stopped by SIGSTOP."""
+        process = self.server(part)
+        family = [process, *process.children(recursive=True)]
+        for one in family:
+            one.suspend()
+        try:
+            yield
+        finally:
+            for one in family:
+                one.resume()
+
+    def kill(self, part: str) -> None:
+        """kill -9 of a server of the stack."""
+        self.server(part).kill()
+        eventually(lambda: LocalProcess(part, self.config.home.resolve()).running() is None)
+
+    def heal(self) -> None:
+        """What `streams up` does."""
+        local.up(self.config, Console(stderr=True))
+
+    def server(self, part: str) -> psutil.Process:
+        found = LocalProcess(part, self.config.home.resolve()).running()
+        assert found is not None, f"{part} does not run"
+        return found
 
     def forget(self) -> None:
         """Take the readers off the list of those that a job waits for."""
