@@ -47,7 +47,7 @@ def index(doc: DocumentSaved, embed: Embedder) -> Upsert:
 
 def cut(text: str, bytes_max: int) -> str:
     """The longest beginning of the text that takes at most so many bytes in UTF-8."""
-    return text.encode()[:bytes_max].decode(errors="ignore")
+    return text[:bytes_max].encode()[:bytes_max].decode(errors="ignore")
 
 
 def embedding(text: str, embed: Embedder) -> str:
