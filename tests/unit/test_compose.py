@@ -368,6 +368,14 @@ def test_the_image_is_pinned_and_runs_as_a_plain_user() -> None:
     assert "index" not in install
 
 
+def test_what_undo_needs_outlives_the_container() -> None:
+    """A volume takes its owner from the image's folder, so the image must make it for the user."""
+    home = environment("api")["STREAMS_HOME"]
+    assert SERVICES["api"]["volumes"] == [f"state:{home}"]
+    user = next(line[1] for line in instructions() if line[0] == "USER")
+    assert f"install --directory --owner={user} {home}" in DOCKERFILE.read_text()
+
+
 def test_all_our_services_run_one_image() -> None:
     for name in OURS:
         build = SERVICES[name]["build"]
