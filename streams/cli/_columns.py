@@ -25,7 +25,7 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "?"
     if seconds < 60:
-        return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.1f} s" if 0 < seconds < 9.95 else f"{int(seconds)} s"
     minutes = int(seconds) // 60
     if minutes < 60:
         return f"{minutes} min {int(seconds) % 60} s"

@@ -85,8 +85,8 @@ def undo(group: Group, yes: Yes = False) -> None:
     typer.echo(_shown(replays.undo_plan(group)))
     _agree(yes, "Restore these?")
     with _watching(group):
-        notes = replays.undo(group)
-    typer.echo("\n".join([f"Restored {group}.", *notes]))
+        replays.undo(group)
+    typer.echo(f"Restored {group}.")
 
 
 def _agree(yes: bool, question: str) -> None:

@@ -1,4 +1,4 @@
-"""What the cluster says of groups and logs, and changes to a group's committed offsets.
+"""What the cluster says of groups and logs.
 
 Called by `streams.ops.lag` and `streams.ops.replay`; works for any group of any cluster. Brokers answer partition by
 partition: what one of them does not say is absent from the answer; only when nobody answers is it `Unavailable`.
@@ -23,12 +23,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from streams.config import Settings
 from streams.core.groups import Cluster, Commit, Group, Log, Partition
 from streams.core.offsets import Position
-from streams.errors import ReplayRefused, StackError, Unavailable
+from streams.errors import Unavailable
 
 _SECONDS_MAX = 4.0  # a request; a broker that is down costs this once, since the first request finds out
-_NO_LEADER = -1
-# How a broker says that a group has members, so that its offsets are theirs alone.
-_IN_USE = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.REBALANCE_IN_PROGRESS)
 # Kafka's own spelling, where the client's differs.
 _STATES = {
     ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
@@ -73,14 +70,12 @@ class GroupsAdmin:
         answers = self._admin.describe_consumer_groups(wanted, request_timeout=self._seconds_max)
         return {name: _group(name, said) for name, said in self._answered(answers).items()}
 
-    def committed(self, names: Iterable[str], *, stable: bool = False) -> dict[str, dict[Partition, Commit]]:
-        """All that each group has committed. `stable` leaves out a group whose commits a transaction is changing."""
+    def committed(self, names: Iterable[str]) -> dict[str, dict[Partition, Commit]]:
+        """All that each group has committed; the client hides a NUL at the end of the metadata."""
         answers: dict[str, Future[Any]] = {}
         for name in names:  # the client takes one group a call; the calls run side by side
             request = [ConsumerGroupTopicPartitions(name)]
-            answers |= self._admin.list_consumer_group_offsets(
-                request, require_stable=stable, request_timeout=self._seconds_max
-            )
+            answers |= self._admin.list_consumer_group_offsets(request, request_timeout=self._seconds_max)
         return {
             name: _commits(said.topic_partitions)
             for name, said in self._answered(answers).items()
@@ -107,28 +102,6 @@ class GroupsAdmin:
         return {
             partition: position if position >= 0 else None for partition, position in self._positions(answers).items()
         }
-
-    def alter(self, group: str, commits: Mapping[Partition, Commit]) -> None:
-        """Commit these for a group without members. Raises ReplayRefused when it has some, StackError for the rest."""
-        if not commits:
-            return
-        request = [ConsumerGroupTopicPartitions(group, [_topic_partition(*item) for item in commits.items()])]
-        answers = self._admin.alter_consumer_group_offsets(request, request_timeout=self._seconds_max)
-        try:
-            said = answers[group].result().topic_partitions
-        except KafkaException as error:
-            raise self._refused(group, error.args[0]) from error
-        for one in said:
-            if one.error is not None:
-                raise self._refused(f"{group} at {one.topic}:{one.partition}", one.error)
-
-    def delete(self, group: str) -> None:
-        """Remove a group without members, with all its commits. Raises as `alter` does."""
-        answers = self._admin.delete_consumer_groups([group], request_timeout=self._seconds_max)
-        try:
-            answers[group].result()
-        except KafkaException as error:
-            raise self._refused(group, error.args[0]) from error
 
     def _list_offsets(
         self, partitions: list[Partition], spec: OffsetSpec, isolation: IsolationLevel
@@ -166,13 +139,6 @@ class GroupsAdmin:
         said = error.args[0] if isinstance(error, KafkaException) else error
         return Unavailable(f"Kafka at {self._servers} does not answer: {said.str()}")
 
-    def _refused(self, what: str, error: KafkaError) -> StackError | ReplayRefused:
-        if error.code() in _IN_USE:
-            return ReplayRefused(f"{what} has members: stop them first; no offset was changed")
-        if _nobody_there(error):
-            return self._unavailable(error)
-        return StackError(f"Kafka did not change the offsets of {what}: {error.str()}")
-
 
 def _nobody_there(error: KafkaError) -> bool:
     """A failure of the way to the broker, not a broker's answer about one group or partition."""
@@ -204,10 +170,3 @@ def _commits(said: Iterable[TopicPartition]) -> dict[Partition, Commit]:
         for one in said
         if one.offset >= 0
     }
-
-
-def _topic_partition(partition: Partition, commit: Commit) -> TopicPartition:
-    """No metadata is not the same as empty metadata: the broker keeps them apart, and so does an exact undo."""
-    given: dict[str, Any] = {"metadata": commit.metadata, "leader_epoch": commit.leader_epoch}
-    present = {name: value for name, value in given.items() if value is not None}
-    return TopicPartition(partition.topic, partition.number, commit.position, **present)

@@ -1,8 +1,9 @@
 """Move a group's committed offsets: plan, apply, undo. Works for any group of any cluster.
 
-Called by `streams replay`; lets `streams.core.replay` decide, asks and changes through `streams.kafka.admin`, keeps
-what it replaces in `streams.ops.saved_offsets`. The broker itself refuses a change while the group has members; members
-that only assign themselves partitions are listed nowhere, so commits are watched for a while first.
+Called by `streams replay`; lets `streams.core.replay` decide, asks `streams.kafka.admin`, reads and writes commits
+through `streams.kafka.exact_offsets`, keeps what it replaces in `streams.ops.saved_offsets`. The broker itself refuses
+a change while the group has members; members that only assign themselves partitions are listed nowhere, so commits are
+watched for a while first.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from streams.core import replay as core
 from streams.core.groups import Cluster, Commit, Group, Head, Log, Partition, nearest
 from streams.core.offsets import Position
 from streams.core.replay import Move, Plan
-from streams.errors import ConfigError, ReplayRefused, StackError, StreamsError, Unavailable, UnknownGroup
+from streams.errors import ConfigError, ReplayRefused, StackError, StreamsError, UnknownGroup
 from streams.kafka.admin import GroupsAdmin
+from streams.kafka.exact_offsets import ExactOffsets
 from streams.kafka.heads import Heads
 from streams.ops.saved_offsets import SavedOffsets, Snapshot
 
@@ -36,17 +38,18 @@ class Replays:
     def __init__(self, config: Settings, watch_seconds: float = WATCH_SECONDS) -> None:
         self._config = config
         self._admin = GroupsAdmin(config)
+        self._offsets = ExactOffsets(config)
         self._watch_seconds = watch_seconds
 
     def plan(self, group: str, to: str, topics: Sequence[str] = ()) -> Plan:
         """What moving the group to `to` would do. Raises UnknownGroup, ReplayRefused, ConfigError, Unavailable."""
         target = core.parse_target(to, datetime.now(UTC))
         described = self._known(group)
-        commits = self._committed(group)
+        commits = self._offsets.read(group)
         cluster = self._admin.cluster()
         partitions = core.parse_topics(topics, cluster) if topics else cluster.read_by(commits, described)
         logs = self._logs(partitions)
-        since = self._admin.first_since(partitions, target.value) if target.kind == "time" else {}
+        since = self._since(partitions, target.value) if target.kind == "time" else {}
         moves = core.resolve(target, partitions, commits, logs, since)
         if not moves:
             raise ReplayRefused(f"{group} has no commit to move; name topics with --topic and a place with --to")
@@ -58,7 +61,7 @@ class Replays:
         """A plan from a file: ours, Kafka's export, or written by hand. Raises as `plan` does."""
         targets = core.from_csv(_read(path), group)
         described = self._known(group)
-        commits = self._committed(group)
+        commits = self._offsets.read(group)
         cluster = self._admin.cluster()
         core.check_known(targets, cluster)
         moves = core.exactly(targets, commits, self._logs(targets))
@@ -98,11 +101,14 @@ class Replays:
             path = saved.save(Snapshot.of(plan.group, plan.cluster, now, before))
             # Metadata that no reader of ours wrote makes it begin a new pass: what is read again is computed again.
             metadata = f"replay:{now:%Y-%m-%dT%H:%M:%SZ}"
+            commits = {partition: Commit(to, metadata) for partition, to in targets.items()}
             try:
-                self._commit(plan.group, {partition: Commit(to, metadata) for partition, to in targets.items()})
-            except ReplayRefused:
-                path.unlink()  # nothing was changed, so there is nothing to undo
+                self._offsets.write(plan.group, commits)
+            except StreamsError:
+                if self._offsets.read(plan.group) == current:
+                    path.unlink()  # nothing was changed, so there is nothing to undo
                 raise
+            self._verify(plan.group, commits)
 
     def undo_plan(self, group: str) -> Plan:
         """What `undo` would do: take back the newest replay of the group. Raises as `plan` does."""
@@ -110,52 +116,30 @@ class Replays:
         before = Snapshot.read(SavedOffsets(self._config, cluster.id, group).newest()).before()
         core.check_known(before, cluster)
         described = self._admin.describe([group]).get(group, Group(group, "Unknown"))
-        commits = self._committed(group)
+        commits = self._offsets.read(group)
         targets = _positions(before)
         moves = core.exactly(targets, commits, self._logs(targets))
         removed = ", ".join(str(partition) for partition, commit in sorted(before.items()) if commit is None)
         notes = [f"had no commit before, so the one that is there now is removed: {removed}" if removed else ""]
         return self._plan(described, cluster, moves, commits, notes)
 
-    def undo(self, group: str) -> list[str]:
+    def undo(self, group: str) -> None:
         """Restore exactly what the newest replay of the group replaced, metadata included; the one before it is next.
 
-        Gives what could not be restored, in sentences. Refuses as `apply` does, but takes the group from wherever it
-        went since. An offset that retention took meanwhile is restored too: it is what was.
+        Refuses as `apply` does, but takes the group from wherever it went since. An offset that retention took
+        meanwhile is restored too: it is what was.
         """
         saved = SavedOffsets(self._config, self._admin.cluster().id, group)
         with saved.locked():
             path = saved.newest()
-            snapshot = Snapshot.read(path)
-            self._check_bounds(_positions(snapshot.before()), undo=True)
+            before = Snapshot.read(path).before()
+            self._check_bounds(_positions(before), undo=True)
             current = self._at_rest(group, {})
-            notes = self._restore(snapshot, current, path)
+            self._offsets.write(group, {one: commit for one, commit in before.items() if commit is not None})
+            if added := [one for one, commit in before.items() if commit is None and one in current]:
+                self._offsets.remove(group, added)
+            self._verify(group, before)
             saved.forget(path)
-        return notes
-
-    def _restore(self, snapshot: Snapshot, current: Mapping[Partition, Commit], path: Path) -> list[str]:
-        before = snapshot.before()
-        extra = [partition for partition, commit in before.items() if commit is None and partition in current]
-        if not extra:
-            self._commit(snapshot.group, before)
-            return []
-        # The client cannot remove one commit, only a group with all of them. So the file first gets all that the group
-        # has: if this ends between the two steps, a second undo writes it all.
-        whole = {**current, **before}
-        Snapshot.of(snapshot.group, snapshot.cluster, snapshot.at, whole).write(path)
-        try:
-            self._admin.delete(snapshot.group)
-        except Unavailable:
-            raise
-        except StackError as error:  # not allowed to, for one
-            self._commit(snapshot.group, _present(before))
-            return [f"{', '.join(map(str, sorted(extra)))} had no commit before and keeps the new one: {error}"]
-        try:
-            self._commit(snapshot.group, whole)
-        except StreamsError as error:
-            again = undo_command(snapshot.group)
-            raise StackError(f"the commits are removed and not yet written again ({error}); repeat {again}") from error
-        return []
 
     def _known(self, group: str) -> Group:
         names = self._admin.names()
@@ -163,18 +147,16 @@ class Replays:
             raise UnknownGroup(f"there is no consumer group {group}; {nearest(group, names)}")
         return self._admin.describe([group]).get(group, Group(group, "Unknown"))
 
-    def _committed(self, group: str) -> dict[Partition, Commit]:
-        answer = self._admin.committed([group], stable=True)
-        if group not in answer:
-            raise ReplayRefused(f"the commits of {group} cannot be read now; a transaction may be about to change them")
-        return answer[group]
-
     def _logs(self, partitions: Iterable[Partition]) -> dict[Partition, Log]:
         wanted = set(partitions)
         logs = self._admin.logs(wanted)
-        if silent := sorted(wanted - logs.keys()):
-            raise ReplayRefused(f"the broker does not say where the log of {silent[0]} starts and ends")
+        _check_all(wanted, logs, "where it starts and ends")
         return logs
+
+    def _since(self, partitions: set[Partition], timestamp_ms: int) -> dict[Partition, Position | None]:
+        found = self._admin.first_since(partitions, timestamp_ms)
+        _check_all(partitions, found, "which record is the first since then")
+        return found
 
     def _plan(
         self,
@@ -217,7 +199,7 @@ class Replays:
         if described.members:
             named = core.sentence(sorted(described.members))
             raise ReplayRefused(f"{group} has {len(described.members)} members ({named}): stop them first")
-        return self._committed(group)
+        return self._offsets.read(group)
 
     def _check_bounds(self, targets: Mapping[Partition, Position], undo: bool = False) -> None:
         core.check_known(targets, self._admin.cluster())
@@ -226,14 +208,11 @@ class Replays:
         if faults := core.out_of_bounds(starts, logs):
             raise ReplayRefused(core.sentence(faults))
 
-    def _commit(self, group: str, commits: Mapping[Partition, Commit | None]) -> None:
-        """Write those that are commits, read back, compare. Raises ReplayRefused only when nothing was written."""
-        self._admin.alter(group, _present(commits))
-        found = self._admin.committed([group]).get(group)
-        if found is None:
-            raise StackError(f"the broker took the offsets of {group}, but does not read them back")
-        if faults := core.changes(commits, found):
-            raise StackError(f"the broker took the offsets of {group}, but reads back others: {core.sentence(faults)}")
+    def _verify(self, group: str, wanted: Mapping[Partition, Commit | None]) -> None:
+        found = self._offsets.read(group)
+        wrong = [str(one) for one, commit in wanted.items() if _said(found.get(one)) != _said(commit)]
+        if wrong:
+            raise StackError(f"the broker took the offsets of {group}, but reads others back of {core.sentence(wrong)}")
 
 
 def undo_command(group: str) -> str:
@@ -241,12 +220,18 @@ def undo_command(group: str) -> str:
     return f"streams replay undo {shlex.quote(group)}"
 
 
+def _check_all(partitions: set[Partition], answers: Mapping[Partition, object], what: str) -> None:
+    if silent := sorted(partitions - answers.keys()):
+        raise ReplayRefused(f"the broker does not say of {silent[0]} {what}")
+
+
 def _positions(commits: Mapping[Partition, Commit | None]) -> dict[Partition, Position]:
     return {partition: commit.position for partition, commit in commits.items() if commit is not None}
 
 
-def _present(commits: Mapping[Partition, Commit | None]) -> dict[Partition, Commit]:
-    return {partition: commit for partition, commit in commits.items() if commit is not None}
+def _said(commit: Commit | None) -> tuple[int, str] | None:
+    """What every broker gives back; some drop leader epochs, and take no metadata for empty metadata."""
+    return None if commit is None else (commit.position, commit.metadata or "")
 
 
 def _time(head: Head | None) -> datetime | None:
