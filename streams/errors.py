@@ -5,6 +5,7 @@
     ├── StackError               3    a local server did not install, start, stop or answer
     │   └── Unavailable          3    a server that we need does not answer (Postgres, Kafka, Connect, registry)
     ├── ReaderError              4    a reader is badly declared, or not found
+    │   └── Unfinished           4    readers did not finish their documents in time, or gave some up
     ├── SchemaError              5    an event and its schema do not fit
     │   ├── BrokenFrame               the bytes are no Confluent wire frame, or are cut short
     │   ├── UnknownSchema             the registry has no such schema id
@@ -17,6 +18,7 @@
     ├── RelayError               6    the connector, the publication or the slot is not as it must be
     ├── ReplayRefused            7    a plan cannot be applied; no offset was changed
     ├── UnknownGroup             8    no such consumer group, with the nearest names
+    ├── NotSolved                9    an exercise's solution lacks something
     └── OwnershipLost                 another worker owns the partition now; nothing was written
 
 Raised by every layer, caught by `streams.cli.main`, which prints the message as one sentence and exits with
@@ -52,6 +54,10 @@ class ReaderError(StreamsError):
     """A reader is badly declared, or not found."""
 
     exit_code = 4
+
+
+class Unfinished(ReaderError):
+    """Readers did not finish their documents in time, or gave some up."""
 
 
 class SchemaError(StreamsError):
@@ -113,6 +119,12 @@ class UnknownGroup(StreamsError):
     """No such consumer group."""
 
     exit_code = 8
+
+
+class NotSolved(StreamsError):
+    """An exercise's solution lacks something."""
+
+    exit_code = 9
 
 
 class OwnershipLost(StreamsError):

@@ -12,17 +12,18 @@ _FOLLOW_SECONDS = 0.2
 
 
 def logs(
-    part: Annotated[str, typer.Argument(help="postgres, kafka, connect, registry or api.")],
+    part: Annotated[str, typer.Argument(help="postgres, kafka, connect, registry, api or readers.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing what is added.")] = False,
 ) -> None:
     """Print the end of a part's log."""
     from streams.config import settings
     from streams.errors import ConfigError
-    from streams.stack.local import API, NAMES
+    from streams.stack.local import API, NAMES, READERS
     from streams.stack.process import LocalProcess
 
-    if part not in (*NAMES, API):
-        raise ConfigError(f"There is no part {part}: the parts are {', '.join((*NAMES, API))}.")
+    parts = (*NAMES, API, READERS)
+    if part not in parts:
+        raise ConfigError(f"There is no part {part}: the parts are {', '.join(parts)}.")
     path = LocalProcess(part, settings().home.resolve()).log_file
     if not path.exists():
         raise ConfigError(f"{part} has no log in {path.parent}: it was never started there.")

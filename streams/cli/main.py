@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import api, doctor, down, lag, logs, outbox, replay, run, save, schema, setup, status, up
+from streams.cli import api, demo, doctor, down, lag, logs, outbox, replay, run, save, schema, setup, status, up
 from streams.errors import StreamsError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 
 # One line a verb. Its module imports what is heavy inside the function, so that every command starts quickly.
+app.command()(demo.demo)
 app.command()(up.up)
 app.command()(down.down)
 app.command()(status.status)

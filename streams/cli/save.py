@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from streams.errors import SaveError
     from streams.ops.client import Client
 
-SAVES_IN_FLIGHT = 8
-
 
 def save(
     paths: Annotated[list[str], typer.Argument(help="Files, folders, patterns such as 'docs/**/*.md', or -.")],
@@ -58,10 +56,9 @@ def _listed(paths: list[str]) -> tuple[list[Path], list[SaveError]]:
 
 def _outcomes(client: Client, owner: str, title: str | None, files: list[Path]) -> Iterator[SaveError | None]:
     """Save each file, several at a time; why it was skipped, or None, in order. Raises Unavailable, and stops."""
-    from concurrent.futures import ThreadPoolExecutor
+    from streams.ops.client import side_by_side
 
-    with ThreadPoolExecutor(SAVES_IN_FLIGHT) as workers:
-        yield from workers.map(lambda path: _save_one(client, owner, title, path), files)
+    return side_by_side(lambda path: _save_one(client, owner, title, path), files)
 
 
 def _save_one(client: Client, owner: str, title: str | None, path: Path) -> SaveError | None:

@@ -1,14 +1,15 @@
 """The API's client: saves that are tried again, each at most once in effect.
 
-Called by `streams save`; speaks HTTP to the API. Safe for threads.
+Called by `streams save`, the demo and the exercises; speaks HTTP to the API. Safe for threads.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -19,6 +20,10 @@ ATTEMPTS_MAX = 8
 BACKOFF_SECONDS_MAX = 10.0
 _ANSWER_SECONDS_MAX = 30.0  # the API answers within 4 s; the rest is for sending a large body
 _BUSY = (429, 502, 503, 504)
+SAVES_IN_FLIGHT = 8
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
 
 
 class Client:
@@ -55,10 +60,17 @@ class Client:
         A busy API's Retry-After is honoured, and a lost answer asked for again under the same idempotency key, so
         that it is one save. Raises SaveError when the API refuses it, Unavailable after ATTEMPTS_MAX attempts.
         """
+        return self._post("/documents", document)
+
+    def add_query(self, owner_id: str, query: str) -> dict[str, Any]:
+        """Save a query of an owner, or find it; `query_id` and the rest. Raises what `save` raises."""
+        return self._post("/queries", {"owner_id": owner_id, "query": query})
+
+    def _post(self, path: str, content: Mapping[str, Any]) -> dict[str, Any]:
         headers = {"Idempotency-Key": str(uuid4())}
         for attempt in range(ATTEMPTS_MAX):
             try:
-                answer = self._http.post("/documents", json=dict(document), headers=headers)
+                answer = self._http.post(path, json=dict(content), headers=headers)
             except httpx.TransportError as error:
                 obstacle, wait = str(error), None
             else:
@@ -70,6 +82,12 @@ class Client:
             if attempt + 1 < ATTEMPTS_MAX:
                 self._sleep(min(0.25 * 2**attempt if wait is None else wait, BACKOFF_SECONDS_MAX))
         raise Unavailable(f"the API at {self._url} took no save in {ATTEMPTS_MAX} attempts: {obstacle}")
+
+
+def side_by_side(save: Callable[[Item], Outcome], items: Iterable[Item]) -> Iterator[Outcome]:
+    """What `save` gives for each item, in order, several at a time. The first error is raised and ends it."""
+    with ThreadPoolExecutor(SAVES_IN_FLIGHT) as workers:
+        yield from workers.map(save, items)
 
 
 def _retry_after(answer: httpx.Response) -> float | None:

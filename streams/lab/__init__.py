@@ -1,0 +1,1 @@
+"""The lab: the demo, the exercises, and what they need running."""
