@@ -6,6 +6,7 @@ So that Redpanda's, Apicurio's and Confluent's registries all serve. Called by t
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -39,29 +40,38 @@ class Registry:
         self._call("PUT", f"/config/{quote(subject, safe='')}", {"compatibility": level})
 
     def compatible(self, subject: str, schema: str) -> list[str]:
-        """Why the subject would not take this schema; empty if it would (or has no version yet)."""
-        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions?verbose=true"
+        """Why the subject would not take this schema; empty if it would (or has no version yet).
+
+        Version by version: Redpanda's registry has no call for all of them at once.
+        """
+        quoted = quote(subject, safe="")
         try:
-            answer = self._call("POST", path, {"schema": schema})
+            versions = self._call("GET", f"/subjects/{quoted}/versions", shape=list)
         except UnknownSchema:
             return []
-        return [] if answer["is_compatible"] else [str(m) for m in answer.get("messages") or ["incompatible"]]
+        reasons: list[str] = []
+        for version in versions:
+            path = f"/compatibility/subjects/{quoted}/versions/{version}?verbose=true"
+            answer = self._call("POST", path, {"schema": schema})
+            if not answer["is_compatible"]:
+                reasons += [str(message) for message in answer.get("messages") or ["incompatible"]]
+        return reasons
 
     def close(self) -> None:
         """Let go of the connections."""
         self._http.close()
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None, shape: type = dict) -> Any:
         try:
             answer = self._http.request(method, self._url + path, content=json.dumps(body) if body else None)
         except httpx.HTTPError as error:
             raise Unavailable(f"the schema registry at {self._url} does not answer: {error}") from error
         if not answer.is_success:
             raise _refusal(answer)
-        try:
-            return dict(answer.json())
-        except (ValueError, TypeError) as error:
-            raise Unavailable(f"{self._url} does not answer as a schema registry: {answer.text[:200]!r}") from error
+        with suppress(ValueError):
+            if isinstance(said := answer.json(), shape):
+                return said
+        raise Unavailable(f"{self._url} does not answer as a schema registry: {answer.text[:200]!r}")
 
 
 def _refusal(answer: httpx.Response) -> Exception:
