@@ -19,6 +19,7 @@ from streams.errors import RelayError, Unavailable
 # A worker that rebalances answers 409, one that starts 404 or 503: both pass within seconds.
 _BUSY = (httpx.codes.CONFLICT, httpx.codes.SERVICE_UNAVAILABLE)
 _PAUSE_SECONDS = 0.1
+_REASON_CHARACTERS_MAX = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class ConnectorState:
     def reason(self) -> str:
         """The trace's first line, and its root cause if that is another."""
         lines = self.trace.strip().splitlines()
-        causes = [line.strip() for line in lines if line.startswith("Caused by:")]
-        return "; ".join([*lines[:1], *causes[-1:]])
+        causes = [line for line in lines if line.startswith("Caused by:")]
+        return "; ".join(_cut(line) for line in (*lines[:1], *causes[-1:]))
 
     def __str__(self) -> str:
         return f"connector {self.connector}, task {self.task or 'none'}"
@@ -137,6 +138,11 @@ class Connect:
     def _refusal(self, answer: httpx.Response) -> RelayError | Unavailable:
         what = f"Kafka Connect at {self._url} answered {answer.status_code}: {_message(answer)}"
         return Unavailable(what) if answer.status_code in _BUSY else RelayError(what)
+
+
+def _cut(line: str) -> str:
+    """A line of a trace without what fills a screen: Debezium prints whole objects into its messages."""
+    return line if len(line) <= _REASON_CHARACTERS_MAX else f"{line[:_REASON_CHARACTERS_MAX]}…"
 
 
 def _state(status: Mapping[str, Any]) -> ConnectorState:

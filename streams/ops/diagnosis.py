@@ -99,8 +99,12 @@ def _mend(facts: Facts, others: Sequence[Check]) -> str:
             return fact.command
     if _needs_setup(facts) or any(check.state == "fault" for check in others):
         return SETUP
-    behind = isinstance(facts.canary, Canary) and facts.canary.slot_moved
-    return AGAIN if behind else REPAIR
+    return AGAIN if _is_behind(facts.canary) else REPAIR
+
+
+def _is_behind(canary: Canary | Down) -> bool:
+    """Whether the relay has more to do than the canary could wait for, and is doing it."""
+    return isinstance(canary, Canary) and canary.seconds is None and canary.slot_moved
 
 
 def _needs_repair(facts: Facts) -> bool:

@@ -29,7 +29,7 @@ from streams.ops.outbox import OutboxRow, sql, unpublished
 from streams.stack.setup import known_readers, wanted_topics
 from streams.topics import CANARY, FIXED, Topic
 
-SECONDS_MAX = 5.0  # for one answer of one server
+SECONDS_MAX = 8.0  # for one answer of one server
 CANARY_SECONDS_MAX = 8.0
 # No subject of ours may take this one: it shares no field with any event.
 _STRANGER = '{"type": "record", "name": "Stranger", "fields": [{"name": "nothing_of_ours", "type": "string"}]}'

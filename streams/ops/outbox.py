@@ -27,7 +27,7 @@ from streams.kafka.published import PublishedEvents
 
 sql = queries(Path(streams.outbox.__file__).parent / "sql" / "relay.sql")
 
-WINDOW_ROWS = 1_000
+WINDOW_ROWS = 10_000
 PRUNE_BATCH_ROWS = 1_000
 # The relay confirms its position with each heartbeat (10 s), and at once while it has work.
 CONFIRM_SECONDS_MAX = 25.0

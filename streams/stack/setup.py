@@ -26,7 +26,7 @@ from streams.errors import RelayError
 from streams.kafka.codec import schema_text
 from streams.kafka.registry import Registry
 from streams.kafka.topics_admin import TopicsAdmin
-from streams.topics import DOCUMENTS_SAVED, FIXED, HEARTBEAT, Topic, dead_letters, is_legal
+from streams.topics import FIXED, HEARTBEAT, MESSAGE_BYTES_MAX, Topic, dead_letters, is_legal
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +76,14 @@ def known_readers(connection: Connection) -> list[str]:
 
 
 def wanted_topics(connection: Connection, readers: Iterable[str]) -> list[Topic]:
-    """Every topic that must exist: the fixed ones, one of dead letters a reader, and any that the outbox may name."""
+    """Every topic that must exist: the fixed ones, one of dead letters a reader, and any that the outbox may name.
+
+    Of the last, which somebody else made, no more is asked than that they take what the outbox may hold.
+    """
     topics = {topic.name: topic for topic in (*FIXED, *map(dead_letters, readers))}
     others = sorted({name for (name,) in _sql.topic_names(connection) if is_legal(name)} - topics.keys())
-    return [*topics.values(), *(Topic(name, DOCUMENTS_SAVED.partitions) for name in others)]
+    least = {"max.message.bytes": str(MESSAGE_BYTES_MAX)}
+    return [*topics.values(), *(Topic(name, partitions=1, config=least) for name in others)]
 
 
 @dataclass(frozen=True, slots=True)
