@@ -202,9 +202,8 @@ class Rig:
     def commit(self, group: str, topic: str, positions: Mapping[int, int], metadata: str | None = None) -> None:
         """Commit as another tool would, for a group without members."""
         consumer = Consumer({**self.config.kafka_client(), "group.id": group, "enable.auto.commit": False})
-        offsets = [TopicPartition(topic, number, position) for number, position in positions.items()]
-        for one in offsets if metadata is not None else ():
-            one.metadata = metadata
+        marks: dict[str, Any] = {} if metadata is None else {"metadata": metadata}
+        offsets = [TopicPartition(topic, number, position, **marks) for number, position in positions.items()]
         for one in consumer.commit(offsets=offsets, asynchronous=False) or ():
             assert one.error is None, one.error
         consumer.close()
