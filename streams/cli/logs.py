@@ -12,19 +12,21 @@ _FOLLOW_SECONDS = 0.2
 
 
 def logs(
-    part: Annotated[str, typer.Argument(help="postgres, kafka, connect, registry, api or readers.")],
+    part: Annotated[
+        str, typer.Argument(help="postgres, kafka, connect, registry; api or readers, if started with it.")
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing what is added.")] = False,
 ) -> None:
     """Print the end of a part's log."""
     from streams.config import settings
     from streams.errors import ConfigError
-    from streams.stack.local import API, NAMES, READERS
+    from streams.stack.local import NAMES
     from streams.stack.process import LocalProcess
 
-    parts = (*NAMES, API, READERS)
+    path = LocalProcess(part, settings().home.resolve()).log_file
+    parts = sorted({*NAMES, *(log.stem for log in path.parent.glob("*.log"))})
     if part not in parts:
         raise ConfigError(f"There is no part {part}: the parts are {', '.join(parts)}.")
-    path = LocalProcess(part, settings().home.resolve()).log_file
     if not path.exists():
         raise ConfigError(f"{part} has no log in {path.parent}: it was never started there.")
     with path.open(encoding="utf-8", errors="replace") as log:

@@ -11,7 +11,23 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import api, demo, doctor, down, lag, logs, outbox, replay, run, save, schema, setup, status, up
+from streams.cli import (
+    api,
+    demo,
+    doctor,
+    down,
+    exercise,
+    lag,
+    logs,
+    outbox,
+    replay,
+    run,
+    save,
+    schema,
+    setup,
+    status,
+    up,
+)
 from streams.errors import StreamsError
 
 app = typer.Typer(
@@ -33,6 +49,7 @@ app.command()(run.run)
 app.command()(logs.logs)
 app.command()(lag.lag)
 app.add_typer(replay.app, name="replay")
+app.add_typer(exercise.app, name="exercise")
 app.command()(setup.setup)
 app.command()(doctor.doctor)
 app.add_typer(outbox.app, name="outbox")

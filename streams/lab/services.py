@@ -18,9 +18,10 @@ from rich.console import Console
 
 from streams.config import Settings
 from streams.errors import StackError
-from streams.stack.local import API, READERS, down, status, up
+from streams.stack.local import API, down, status, up
 from streams.stack.process import LocalProcess
 
+READERS = "readers"
 READY_SECONDS_MAX = 60.0  # the API loads in 2 s; on a machine that also starts four servers in 20
 _POLL_SECONDS = 0.1
 
@@ -90,7 +91,7 @@ def raise_if_ended(process: LocalProcess) -> None:
     """Raises StackError, with the last thing that it said, if the process runs no more."""
     if process.running() is None:
         said = process.last_words().removeprefix("error: ")
-        raise StackError(f"the {process.name} ended: {said or 'it said nothing'} (see `streams logs {process.name}`)")
+        raise StackError(f"{process.name} ended: {said or 'it said nothing'} (see `streams logs {process.name}`)")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ then `streams.stack.setup`. One command at a time changes a home: a second one w
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,7 +29,6 @@ from streams.stack.process import LocalProcess
 
 NAMES = ("postgres", "kafka", "connect", "registry")
 API = "api"  # a part too, once it was started with the stack
-READERS = "readers"  # those that a demonstration started: no part with a port, but stopped with the stack
 LAYOUT = 1  # of a home; raised when an older home cannot be used any more
 # All that a stack makes below its home but the lock, and so all that a wipe removes.
 _MADE = ("postgres", "postgres.new", "postgres.password", "kafka", "kafka.new", "logs", "run", "tmp", "stack.json")
@@ -68,7 +67,7 @@ def down(config: Settings, console: Console, wipe: bool = False) -> list[str]:
     if not home.exists():
         return []
     with _changing(home, console):
-        stopped = [*_stop_all(home, (READERS, API, "connect", "registry")), *_stop_all(home, ("kafka", "postgres"))]
+        stopped = [*_stop_all(home, [*_guests(home), "connect", "registry"]), *_stop_all(home, ["kafka", "postgres"])]
         if wipe:
             _wipe(home)
     return stopped
@@ -179,7 +178,12 @@ def _make_archives(parts: list[Part], console: Console) -> None:
         list(pool.map(lambda program: program.make_archive(), programs))
 
 
-def _stop_all(home: Path, names: tuple[str, ...]) -> list[str]:
+def _guests(home: Path) -> list[str]:
+    """What was started beside the servers, such as the API and a demonstration's readers."""
+    return sorted({path.stem for path in (home / "run").glob("*.json")} - set(NAMES))
+
+
+def _stop_all(home: Path, names: Sequence[str]) -> list[str]:
     with ThreadPoolExecutor(len(names)) as pool:
         stopped = pool.map(lambda name: LocalProcess(name, home).stop(), names)
         return [name for name, was_running in zip(names, stopped, strict=True) if was_running]
