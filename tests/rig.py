@@ -168,9 +168,11 @@ class Rig:
 
     def produce(self, topic: str, *records: Mapping[str, Any]) -> None:
         """Put records into the log and wait until it has them; each is what Producer.produce takes."""
+        faults: list[object] = []
         for record in records:
-            self.producer.produce(topic, **record)
+            self.producer.produce(topic, **record, on_delivery=lambda error, _: error and faults.append(error))
         assert self.producer.flush(20) == 0
+        assert not faults, faults
 
     def put(self, topic: str, document_id: str, version: int = 1, partition: int | None = None, **fields: Any) -> None:
         """Put one document event into the log."""
