@@ -20,6 +20,7 @@ from streams.errors import ConfigError, Unavailable
 
 MIGRATIONS = Path(__file__).parent / "outbox" / "migrations"
 CONNECT_SECONDS_MAX = 5
+Connection = psycopg.Connection[tuple[Any, ...]]
 # One arbitrary number, the same in every process: only one migrates at a time.
 _MIGRATION_LOCK = 0x64697374
 
@@ -29,7 +30,7 @@ def queries(folder: Path) -> Any:
     return aiosql.from_path(folder, "psycopg", mandatory_parameters=False)
 
 
-def connect(config: Settings, *, autocommit: bool = False, **options: str) -> psycopg.Connection[tuple[Any, ...]]:
+def connect(config: Settings, *, autocommit: bool = False, **options: str) -> Connection:
     """One connection; `options` are server settings for the session. Raises Unavailable."""
     try:
         return psycopg.connect(
@@ -48,17 +49,41 @@ def _flags(options: dict[str, str]) -> str:
     return " ".join(f"-c {name}={value}" for name, value in {"timezone": "UTC", **options}.items())
 
 
+class Pool(ConnectionPool[Connection]):
+    """A pool that hands out no connection whose server is gone.
+
+    Its own check would cost a round trip each time, and wait a second after each dead connection but the first: a
+    restarted Postgres would fail a request for every few of them.
+    """
+
+    def getconn(self, timeout: float | None = None) -> Connection:
+        """As ConnectionPool's; the dead are replaced on the way. `timeout` in seconds, for each."""
+        for _ in range(self.max_size):
+            connection = super().getconn(timeout)
+            if _is_open(connection):
+                return connection
+            connection.close()
+            self.putconn(connection)  # which replaces it
+        return super().getconn(timeout)
+
+
+def _is_open(connection: Connection) -> bool:
+    """Whether the server has not ended an idle connection: then there would be an end to read."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
 @contextmanager
 def pool(
     config: Settings, size_max: int, wait_seconds_max: float = CONNECT_SECONDS_MAX, **options: str
-) -> Iterator[ConnectionPool[psycopg.Connection[tuple[Any, ...]]]]:
+) -> Iterator[Pool]:
     """A pool of connections in autocommit.
 
-    It opens lazily, so a server that is down fails the request and not the start.
-    `options` are server settings for the sessions. Waiting longer than `wait_seconds_max` for a connection is a
-    psycopg_pool.PoolTimeout.
+    It opens lazily, so a server that is down fails the request and not the start. `options` are server settings for
+    the sessions. Waiting longer than `wait_seconds_max` for a connection is a psycopg_pool.PoolTimeout.
     """
-    with ConnectionPool(
+    with Pool(
         config.database_url,
         min_size=1,
         max_size=size_max,
@@ -66,17 +91,8 @@ def pool(
         # Each try to connect doubles the wait before the next, until this: a server that is back is soon found.
         reconnect_timeout=CONNECT_SECONDS_MAX,
         kwargs={"autocommit": True, "options": _flags(options), "connect_timeout": CONNECT_SECONDS_MAX},
-        check=_check_open,
     ) as opened:
         yield opened
-
-
-def _check_open(connection: psycopg.Connection[Any]) -> None:
-    """Raises OperationalError if the server is gone: then there is an end to read. It costs no round trip."""
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
-        raise psycopg.OperationalError("the server closed the connection")
 
 
 def migrate(connection: psycopg.Connection[Any]) -> list[str]:

@@ -10,9 +10,8 @@ from pathlib import Path
 from fastapi import APIRouter, Request
 
 from streams.api.resources import resources
-from streams.database import MIGRATIONS, queries
+from streams.database import MIGRATIONS, Connection, queries
 from streams.errors import Unavailable
-from streams.outbox.save import Connection
 from streams.topics import DOCUMENTS_SAVED
 
 router = APIRouter(tags=["health"])

@@ -13,9 +13,8 @@ from fastapi import APIRouter, Request
 
 from streams.api.models import DocumentView, Id, Job, ReaderState
 from streams.api.resources import resources
-from streams.database import queries
+from streams.database import Connection, queries
 from streams.errors import NotFound
-from streams.outbox.save import Connection
 
 router = APIRouter()
 _SQL = queries(Path(__file__).parent / "sql" / "reads.sql")

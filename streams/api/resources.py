@@ -11,11 +11,10 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import psycopg
 from anyio import CapacityLimiter, fail_after, sleep, to_thread
 from fastapi import Request
-from psycopg_pool import ConnectionPool
 
+from streams.database import Connection, Pool
 from streams.errors import StreamsError, Unavailable
 from streams.kafka.codec import Codec
-from streams.outbox.save import Connection
 from streams.topics import DOCUMENTS_SAVED, Topic
 
 P = ParamSpec("P")
@@ -37,7 +36,7 @@ _NOT_SET_UP = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, 
 class Database:
     """Runs blocking functions on pooled connections, in threads."""
 
-    def __init__(self, pool: ConnectionPool[Connection]) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._threads = CapacityLimiter(THREADS_MAX)
 

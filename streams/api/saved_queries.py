@@ -13,9 +13,8 @@ from fastapi import APIRouter, Request, Response
 from streams.api.models import Id, NewQuery, SavedQueries, SavedQuery
 from streams.api.reads import uuid_or_not_found
 from streams.api.resources import resources
-from streams.database import queries
+from streams.database import Connection, queries
 from streams.errors import NotFound
-from streams.outbox.save import Connection
 
 router = APIRouter(prefix="/queries", tags=["saved queries"])
 _SQL = queries(Path(__file__).parent / "sql" / "saved_queries.sql")

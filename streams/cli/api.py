@@ -5,6 +5,8 @@ It starts also when Postgres or the registry is down: writes are then answered 5
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import socket
 import sys
@@ -37,6 +39,8 @@ def api(
             )
         )
         print("The API listens at http://{}:{}".format(*listener.getsockname()[:2]), flush=True)
+        # The pool tells of every connection that it loses; the callers are told by a 503, once.
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
         # uvicorn drains, and then raises the signal again for us: the end that was asked for is no failure.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         server.run(sockets=[listener])
@@ -50,4 +54,4 @@ def _listener(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise StackError(f"the API cannot listen on {host}:{port}: {error.strerror}") from error
+        raise StackError(f"the API cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
-import psycopg
-
-from streams.database import queries
+from streams.database import Connection, queries
 from streams.errors import InvalidField, NotFound
 from streams.topics import DOCUMENTS_SAVED, Topic
 
 Encode = Callable[[Topic, Mapping[str, Any]], bytes]
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 _SQL = queries(Path(__file__).parent / "sql" / "save.sql")
 
