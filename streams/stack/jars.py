@@ -25,6 +25,7 @@ from streams.stack.files import disk_errors, exclusive, infra_folder, read_note,
 LISTS = ("kafka-jars.txt", "archives.txt")
 DOWNLOADS_AT_ONCE = 8
 HTTP_SECONDS_MAX = 30
+TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ def _progress(console: Console, total_bytes: int) -> Iterator[Callable[[int], No
 
 
 def _download(cache: Path, artifacts: list[Artifact], advance: Callable[[int], None]) -> None:
+    import requests
     from jgo.maven import MavenContext, PythonResolver
 
     @contextmanager
@@ -146,7 +148,15 @@ def _download(cache: Path, artifacts: list[Artifact], advance: Callable[[int], N
 
     def fetch(artifact: Artifact) -> None:
         group, name, version, classifier, packaging = artifact.words()
-        context.project(group, name).at_version(version).artifact(classifier, packaging).resolve()
+        remote = context.project(group, name).at_version(version).artifact(classifier, packaging)
+        for try_number in range(1, TRIES + 1):
+            artifact.path(cache).unlink(missing_ok=True)  # what a broken try has left
+            try:
+                remote.resolve()
+                break
+            except (requests.RequestException, RuntimeError):
+                if try_number == TRIES:
+                    raise
 
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
         for artifact, done in [(artifact, pool.submit(fetch, artifact)) for artifact in artifacts]:

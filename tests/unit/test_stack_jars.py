@@ -11,6 +11,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import ClassVar
 
 import jgo.maven._core as jgo_core
 import pytest
@@ -25,6 +26,20 @@ TARS = ("io.debezium:connector:3:plugin:tar.gz", "io.registry:app:3:all:tar.gz")
 
 
 class Quiet(SimpleHTTPRequestHandler):
+    faults: ClassVar[list[str]] = []  # taken one by one, each spoils one answer
+
+    def do_GET(self) -> None:
+        if not self.faults:
+            super().do_GET()
+        elif self.faults.pop() == "busy":
+            self.send_error(503)
+        else:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"cut short")
+            self.close_connection = True
+
     def log_message(self, *_: object) -> None:
         pass
 
@@ -98,6 +113,12 @@ def test_fetches_checks_and_unpacks_all(world: World) -> None:
     assert (got.debezium / "lib" / "a.jar").read_bytes() == b"class"
     assert (got.registry / "app-runner.jar").read_bytes() == b"main"
     assert {path.name for path in world.cache.iterdir()} == {"maven", "unpacked", "checked.json", "lock"}
+
+
+def test_a_repository_that_stumbles_is_asked_again(world: World) -> None:
+    Quiet.faults[:] = ["busy", "cut"]
+    assert world.ensure().kafka[0].read_bytes() == b"a jar"
+    assert Quiet.faults == []
 
 
 def test_a_warm_start_needs_no_network(world: World, request: pytest.FixtureRequest) -> None:
