@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
-from streams.core.groups import Commit, Group, Head, Log, Partition
+from streams.core.groups import Group, Head, Log, Partition
 from streams.core.offsets import Position
 
 Reset = Literal["earliest", "latest"]
@@ -37,7 +37,7 @@ class Standing:
     """
 
     partition: Partition
-    commit: Commit | None
+    committed: Position | None
     log: Log | None
     position: Position | None
     exists: bool = True
@@ -82,10 +82,10 @@ class GroupLag:
 
 
 def standing(
-    partition: Partition, commit: Commit | None, log: Log | None, reset: Reset, exists: bool = True
+    partition: Partition, committed: Position | None, log: Log | None, reset: Reset, exists: bool = True
 ) -> Standing:
     """Where a reader of the group would go on: at its commit, or by its reset policy where it has none."""
-    return Standing(partition, commit, log, _position(commit, log, reset), exists)
+    return Standing(partition, committed, log, _position(committed, log, reset), exists)
 
 
 def question(at: Standing, answers: Answers) -> Question | None:
@@ -106,7 +106,7 @@ def partition_lag(at: Standing, answers: Answers, now: datetime) -> PartitionLag
     return PartitionLag(
         topic=at.partition.topic,
         partition=at.partition.number,
-        committed=None if at.commit is None else at.commit.position,
+        committed=at.committed,
         log_start=None if at.log is None else at.log.start,
         log_end=None if at.log is None else at.log.end,
         lag_records=_lag(at, answers),
@@ -131,14 +131,14 @@ def group_lag(group: Group, partitions: Iterable[PartitionLag]) -> GroupLag:
     )
 
 
-def _position(commit: Commit | None, log: Log | None, reset: Reset) -> Position | None:
+def _position(committed: Position | None, log: Log | None, reset: Reset) -> Position | None:
     if log is None:
         return None
-    if commit is None:
+    if committed is None:
         return log.start if reset == "earliest" else log.end
-    if commit.position > log.high:
+    if committed > log.high:
         return None  # the log was made anew, or someone set it so: a reader starts over by its own policy
-    return max(commit.position, log.start)
+    return max(committed, log.start)
 
 
 def _questions(at: Standing) -> Iterable[tuple[Question, Position]]:
@@ -166,9 +166,9 @@ def _lag(at: Standing, answers: Answers) -> int | None:
 
 
 def _lost(at: Standing) -> int | None:
-    if at.log is None or at.commit is None:
+    if at.log is None or at.committed is None:
         return None
-    return max(0, at.log.start - at.commit.position)
+    return max(0, at.log.start - at.committed)
 
 
 def _age(at: Standing, answers: Answers, now: datetime) -> float | None:
@@ -195,11 +195,11 @@ def _marks(at: Standing) -> Iterable[Mark]:
         yield Mark.DELETED
     elif at.log is None:
         yield Mark.UNKNOWN
-    if at.commit is None:
+    if at.committed is None:
         yield Mark.NO_COMMIT
     if at.log is None:
         return
-    if at.commit is not None and at.commit.position > at.log.high:
+    if at.committed is not None and at.committed > at.log.high:
         yield Mark.PAST_THE_END
     if at.log.end < at.log.high:
         yield Mark.OPEN_TRANSACTION

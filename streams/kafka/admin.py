@@ -21,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streams.config import Settings
-from streams.core.groups import Cluster, Commit, Group, Log, Partition
+from streams.core.groups import Cluster, Group, Log, Partition
 from streams.core.offsets import Position
 from streams.errors import Unavailable
 
@@ -70,8 +70,8 @@ class GroupsAdmin:
         answers = self._admin.describe_consumer_groups(wanted, request_timeout=self._seconds_max)
         return {name: _group(name, said) for name, said in self._answered(answers).items()}
 
-    def committed(self, names: Iterable[str]) -> dict[str, dict[Partition, Commit]]:
-        """All that each group has committed; the client hides a NUL at the end of the metadata."""
+    def committed(self, names: Iterable[str]) -> dict[str, dict[Partition, Position]]:
+        """The offsets that each group has committed, without their metadata: see `streams.kafka.exact_offsets`."""
         answers: dict[str, Future[Any]] = {}
         for name in names:  # the client takes one group a call; the calls run side by side
             request = [ConsumerGroupTopicPartitions(name)]
@@ -164,9 +164,5 @@ def _group(name: str, said: Any) -> Group:
     )
 
 
-def _commits(said: Iterable[TopicPartition]) -> dict[Partition, Commit]:
-    return {
-        Partition(one.topic, one.partition): Commit(Position(one.offset), one.metadata, one.leader_epoch)
-        for one in said
-        if one.offset >= 0
-    }
+def _commits(said: Iterable[TopicPartition]) -> dict[Partition, Position]:
+    return {Partition(one.topic, one.partition): Position(one.offset) for one in said if one.offset >= 0}

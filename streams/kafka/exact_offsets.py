@@ -1,9 +1,9 @@
 """A group's commits, byte for byte: read, written, removed.
 
 Called by `streams.ops.replay`; sends `streams.kafka.offset_requests` over aiokafka's connections. confluent-kafka will
-not do here: it ends every metadata that it writes with a NUL byte, and it cannot remove a commit. Other clients keep
-their state in the metadata (Confluent's Parallel Consumer would not start from one with a byte too many), so what is
-restored must be what was there.
+not do here (2.16.1): it ends every metadata that it writes with a NUL byte, reads on past the end of one that
+has none, into whatever lies there, and cannot remove a commit. Other clients keep their state in the metadata
+(Confluent's Parallel Consumer would not start from one with a byte too many), so what is restored must be what was.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 
 from streams.config import Settings
-from streams.core.groups import Cluster, Commit, Group, Log, Partition, nearest
+from streams.core.groups import Cluster, Group, Log, Partition, nearest
 from streams.core.lag import Answers, GroupLag, Question, Reset, Standing, group_lag, partition_lag, question, standing
+from streams.core.offsets import Position
 from streams.errors import UnknownGroup
 from streams.kafka.admin import GroupsAdmin
 from streams.kafka.heads import Heads
@@ -99,7 +100,7 @@ class LagSampler:
 
 
 def _standing(
-    partition: Partition, commits: dict[Partition, Commit], logs: dict[Partition, Log], cluster: Cluster, reset: Reset
+    partition: Partition, commits: dict[Partition, Position], logs: dict[Partition, Log], cluster: Cluster, reset: Reset
 ) -> Standing:
     exists = partition.number < cluster.topics.get(partition.topic, 0)
     return standing(partition, commits.get(partition), logs.get(partition), reset, exists)

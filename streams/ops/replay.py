@@ -99,9 +99,9 @@ class Replays:
             now = datetime.now(UTC)
             before = {partition: current.get(partition) for partition in targets}
             path = saved.save(Snapshot.of(plan.group, plan.cluster, now, before))
-            # Metadata that no reader of ours wrote makes it begin a new pass: what is read again is computed again.
-            metadata = f"replay:{now:%Y-%m-%dT%H:%M:%SZ}"
-            commits = {partition: Commit(to, metadata) for partition, to in targets.items()}
+            # No metadata: it makes a reader of ours begin a new pass, so that what is read again is computed again, and
+            # no client fails over a text that it did not write.
+            commits = {partition: Commit(to, "") for partition, to in targets.items()}
             try:
                 self._offsets.write(plan.group, commits)
             except StreamsError:

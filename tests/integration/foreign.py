@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.structs import OffsetAndMetadata
+from aiokafka.structs import TopicPartition as AioPartition
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
@@ -17,11 +22,10 @@ from tests.support import eventually
 
 @dataclass(frozen=True)
 class Committed:
-    """A commit as a plain client reads it."""
+    """A commit as aiokafka reads it, which neither adds nor hides a byte of the metadata."""
 
     offset: int
-    metadata: str | None
-    leader_epoch: int | None
+    metadata: str
 
 
 class Foreign:
@@ -83,11 +87,35 @@ class Foreign:
 
     def committed(self, group: str) -> dict[tuple[str, int], Committed]:
         """All commits of the group."""
+        return asyncio.run(self._committed(group))
+
+    async def _committed(self, group: str) -> dict[tuple[str, int], Committed]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.client["bootstrap.servers"])
+        await admin.start()
+        try:
+            found = await admin.list_consumer_group_offsets(group)
+        finally:
+            await admin.close()
+        return {(one.topic, one.partition): Committed(said.offset, said.metadata) for one, said in found.items()}
+
+    def leader_epochs(self, group: str) -> dict[tuple[str, int], int | None]:
+        """The leader epochs of all commits."""
         answer = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
-        return {
-            (one.topic, one.partition): Committed(one.offset, one.metadata, one.leader_epoch)
-            for one in answer.topic_partitions
-        }
+        return {(one.topic, one.partition): one.leader_epoch for one in answer.topic_partitions}
+
+    def commit_exactly(self, group: str, topic: str, offset: int, metadata: str) -> None:
+        """Commit for partition 0 with a client that adds no byte to the metadata."""
+        asyncio.run(self._commit_exactly(group, topic, offset, metadata))
+
+    async def _commit_exactly(self, group: str, topic: str, offset: int, metadata: str) -> None:
+        servers = self.client["bootstrap.servers"]
+        consumer = AIOKafkaConsumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            consumer.assign([AioPartition(topic, 0)])
+            await consumer.commit({AioPartition(topic, 0): OffsetAndMetadata(offset, metadata)})
+        finally:
+            await consumer.stop()
 
     @contextmanager
     def assigned(self, group: str, *partitions: TopicPartition) -> Iterator[Consumer]:

@@ -9,7 +9,7 @@ import pytest
 
 from streams.cli import lag as command
 from streams.cli._columns import columns, duration
-from streams.core.groups import Cluster, Commit, Group, Head, Log, Partition, nearest
+from streams.core.groups import Cluster, Group, Head, Log, Partition, nearest
 from streams.core.lag import GroupLag, Mark, PartitionLag, Question, group_lag, partition_lag, question, standing
 
 P = Partition("t", 0)
@@ -32,7 +32,7 @@ def row(
     exists: bool = True,
 ) -> PartitionLag:
     """The row, when the reads under each isolation answer so, wherever they are asked."""
-    at = standing(P, None if commit is None else Commit(commit), log, reset, exists)
+    at = standing(P, commit, log, reset, exists)
     answers: dict[Question, Head | None] = {}
     given = {"read_committed": committed, "read_uncommitted": uncommitted}
     while (asked := question(at, answers)) and given[asked.isolation] != "unanswered":
@@ -112,7 +112,7 @@ def test_marks_say_what_the_figures_do_not(commit, log, exists, marks):
 
 
 def test_a_read_is_asked_for_once_and_at_the_place_where_a_reader_goes_on():
-    at = standing(P, Commit(4), LOG, "earliest")
+    at = standing(P, 4, LOG, "earliest")
     asked = question(at, {})
     assert asked == Question(P, 10, "read_committed")
     assert question(at, {asked: head(10)}) is None
