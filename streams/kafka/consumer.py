@@ -104,7 +104,7 @@ class KafkaLog:
                 raise Unavailable(f"Kafka did not say what is committed of {one.topic}:{one.partition}: {one.error}")
         return {
             Partition(one.topic, one.partition): Committed(
-                Position(one.offset) if one.offset >= 0 else None, one.metadata or ""
+                Position(one.offset) if one.offset >= 0 else None, _metadata(one)
             )
             for one in answer
         }
@@ -210,3 +210,11 @@ class KafkaLog:
 
 def _partitions(given: list[TopicPartition]) -> list[Partition]:
     return [Partition(one.topic, one.partition) for one in given]
+
+
+def _metadata(committed: TopicPartition) -> str:
+    """Another client's may be no text: without a NUL at its end the client reads on, into whatever lies behind it."""
+    try:
+        return committed.metadata or ""
+    except UnicodeDecodeError:
+        return ""
