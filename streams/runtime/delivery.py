@@ -43,6 +43,7 @@ class Delivery:
         self._items: deque[Item] = deque()
         self._failures = 0
         self._not_before = 0.0
+        self._batch_records_max = BATCH_RECORDS_MAX
 
     @property
     def pending(self) -> bool:
@@ -64,11 +65,12 @@ class Delivery:
         epochs = {partition: one.epoch for partition, one in assignments.items() if one.epoch is not None}
         while self.is_due:
             try:
-                self._write(list(islice(self._items, BATCH_RECORDS_MAX)), epochs)
+                self._write(list(islice(self._items, self._batch_records_max)), epochs)
             except SinkBusy as error:
                 self._back_off(error)
             else:
                 self._failures = 0
+                self._batch_records_max = min(BATCH_RECORDS_MAX, self._batch_records_max * 9 // 8 + 1)
 
     def _write(self, batch: list[Item], epochs: Mapping[Partition, int]) -> None:
         """All in one transaction; where a row is refused, one by one."""
@@ -113,6 +115,8 @@ class Delivery:
                 raise SinkBroken(f"not even the least dead letter can be written: {error}") from error
 
     def _back_off(self, error: SinkBusy) -> None:
+        """Wait, then try half of it: a batch that takes longer than a transaction may would never pass whole."""
+        self._batch_records_max = max(1, self._batch_records_max // 2)
         wait = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2**self._failures)
         self._failures = min(self._failures + 1, 10)
         self._not_before = self._clock.monotonic() + wait
