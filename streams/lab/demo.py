@@ -85,7 +85,8 @@ def play(config: Settings, console: Console, process: LocalProcess, seconds_max:
         while waiting := watch.look():
             services.raise_if_ended(process)
             if time.monotonic() > deadline:
-                raise Unfinished(_too_late(config, connection, waiting, len(documents), seconds_max))
+                obstacle = _obstacle(config, connection, min(waiting, key=lambda name: waiting[name]), process)
+                raise Unfinished(f"{_too_late(waiting, len(documents), seconds_max)}: {obstacle}")
             time.sleep(_LOOK_SECONDS)
 
 
@@ -154,18 +155,18 @@ class _Watch:
         return waiting
 
 
-def _too_late(config: Settings, connection: Connection, waiting: dict[str, int], total: int, seconds_max: float) -> str:
-    reader, done = min(waiting.items(), key=lambda each: each[1])
-    others = f" (late too: {', '.join(sorted(waiting.keys() - {reader}))})" if len(waiting) > 1 else ""
-    what = f"{seconds_max:.0f} s after the last save, {reader} has done {done:,} of {total:,} documents{others}"
-    return f"{what}: {_obstacle(config, connection, reader)}"
+def _too_late(waiting: dict[str, int], total: int, seconds_max: float) -> str:
+    """Who is late, the last first."""
+    slow = sorted(waiting, key=lambda name: waiting[name])
+    done = ", ".join(f"{name} {waiting[name]:,}" for name in slow)
+    return f"{seconds_max:.0f} s after the last save, of {total:,} documents are done: {done}"
 
 
-def _obstacle(config: Settings, connection: Connection, reader: str) -> str:
-    """What keeps a reader from going on."""
+def _obstacle(config: Settings, connection: Connection, reader: str, process: LocalProcess) -> str:
+    """What keeps a reader from going on: a fault before it, a document that it fails at, or what the log says last."""
     for fault in (each for each in examine(config) if each.state == "fault"):
         return f"{fault.name}: {fault.says}; run `{fault.command or 'streams doctor'}`"
     if failed := _sql.failing(connection, reader=reader, owner_id=OWNER):
         document_id, attempts, error = failed
-        return f"it has failed {attempts} times at {document_id}: {error}"
-    return "nothing is wrong, it needs more time (--seconds-max)"
+        return f"{reader} has failed {attempts} times at {document_id}: {error}"
+    return f"the stack is well, {reader} needs more time (--seconds-max); the log ends with: {process.last_words()}"
