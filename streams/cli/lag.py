@@ -44,19 +44,24 @@ def lag(
     with LagSampler(settings(), reset.value) as sampler:
         if not watch:
             groups = sampler.sample(group or ())
-            typer.echo(json.dumps(_json(groups), indent=2) if as_json else _table(groups))
+            typer.echo(json.dumps(_json(groups), indent=2) if as_json else f"{_table(groups)}\n\n{_totals(groups)}")
         elif as_json:
             _watch(lambda: typer.echo(json.dumps(_json(sampler.sample(group or ())))))
         else:
-            _watch_table(lambda: _table(sampler.sample(group or ())))
+            _watch_table(lambda: sampler.sample(group or ()))
 
 
-def _watch_table(table: Callable[[], str]) -> None:
+def _watch_table(sample: Callable[[], list[GroupLag]]) -> None:
     from rich.live import Live
     from rich.text import Text
 
+    def show() -> None:
+        groups = sample()
+        text = f"{_totals(groups)}\n\n{_table(groups)}"  # what does not fit on the screen is cut at the bottom
+        live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+
     with Live(auto_refresh=False) as live:
-        _watch(lambda: live.update(Text(table(), no_wrap=True, overflow="crop"), refresh=True))
+        _watch(show)
 
 
 def _watch(show: Callable[[], None]) -> None:
@@ -81,13 +86,17 @@ def _json(groups: list[GroupLag]) -> list[dict[str, Any]]:
 
 
 def _table(groups: list[GroupLag]) -> str:
-    rows = [line for group in groups for line in _rows(group)]
-    if not rows:
-        return "The cluster has no consumer groups."
-    totals = (
-        f"{one.group}: lag {_figure(one.lag_records)}, the oldest waits {duration(one.age_seconds)}" for one in groups
-    )
-    return "\n".join([columns(_HEADS, rows, _LEFT), "", *totals])
+    return columns(_HEADS, [line for group in groups for line in _rows(group)], _LEFT)
+
+
+def _totals(groups: list[GroupLag]) -> str:
+    return "\n".join(f"{one.group}: {_total(one)}" for one in groups) or "The cluster has no consumer groups."
+
+
+def _total(group: GroupLag) -> str:
+    if group.lag_records == 0 and group.age_seconds == 0:
+        return "caught up"
+    return f"lag {_figure(group.lag_records)}, the oldest waits {duration(group.age_seconds)}"
 
 
 def _rows(group: GroupLag) -> list[tuple[str, ...]]:

@@ -210,7 +210,23 @@ def test_the_table_says_unknown_with_a_question_mark_and_drops_an_empty_lost_col
     ]
     assert table[1].split() == ["g", "t", "0", "1", "9", "?", "?", "Empty"]
     assert table[2].split() == ["g", "t", "1", "-", "2", "1", "1", "min", "5", "s", "Empty", "no", "commit"]
-    assert table[-1] == "g: lag ?, the oldest waits ?"
+
+
+@pytest.mark.parametrize(
+    ("lag", "age", "said"),
+    [
+        (None, None, "g: lag ?, the oldest waits ?"),
+        (7, 61.0, "g: lag 7, the oldest waits 1 min 1 s"),
+        (0, 0.0, "g: caught up"),
+        (0, 61.0, "g: lag 0, the oldest waits 1 min 1 s"),
+    ],
+)
+def test_a_group_ends_in_one_line(lag, age, said):
+    assert command._totals([GroupLag("g", "Empty", lag, age, ())]) == said
+
+
+def test_a_cluster_without_groups_says_so():
+    assert command._totals([]) == "The cluster has no consumer groups."
 
 
 def test_columns_are_as_wide_as_their_widest_cell():
