@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,11 +78,12 @@ def _watch(show: Callable[[], None]) -> None:
 
 
 def _json(groups: list[GroupLag]) -> list[dict[str, Any]]:
-    found = [asdict(group) for group in groups]
-    for group in found:
-        for row in group["partitions"]:
-            del row["marks"]  # words for people; each follows from the figures
-    return found
+    return [_fields(group) | {"partitions": [_fields(row) for row in group.partitions]} for group in groups]
+
+
+def _fields(row: GroupLag | PartitionLag) -> dict[str, Any]:
+    """All but the marks: words for people, each of which follows from the figures."""
+    return {field.name: getattr(row, field.name) for field in fields(row) if field.name != "marks"}
 
 
 def _table(groups: list[GroupLag]) -> str:
