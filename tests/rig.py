@@ -247,8 +247,10 @@ class Rig:
             worker.stop()
 
     @contextmanager
-    def command(self, *arguments: str, prefix: str, **environment: str) -> Iterator[Command]:
-        """`streams run …` as a process, with the readers of tests/readers_for_tests in groups of this prefix."""
+    def command(self, prefix: str, *names: str, workers: int = 1, **environment: str) -> Iterator[Command]:
+        """`streams run` as a process, of readers in tests/readers_for_tests, whose groups begin with `prefix`."""
+        groups = [prefix + name for name in names]
+        self.groups.update(groups)
         log = self.scratch / f"{unique('run')}.log"
         env = {
             **os.environ,
@@ -258,7 +260,10 @@ class Rig:
         }
         with log.open("wb") as said:
             process = subprocess.Popen(
-                [sys.executable, "-m", "streams.cli.main", "run", *arguments], env=env, stdout=said, stderr=said
+                [sys.executable, "-m", "streams.cli.main", "run", *groups, "--workers", str(workers)],
+                env=env,
+                stdout=said,
+                stderr=said,
             )
         try:
             yield Command(process, log)
