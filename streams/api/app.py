@@ -5,12 +5,13 @@ Made by `streams api` (and by tests) with `create_app`; the routes stand in writ
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import Any
 
-from anyio import create_task_group
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 
 from streams.api import health, reads, saved_queries, writes
 from streams.api.limits import LimitSize
@@ -21,10 +22,13 @@ from streams.database import pool
 from streams.kafka.codec import Codec
 from streams.kafka.registry import Registry
 
+# A tenth of a request's time, for spans that nobody collects; the event carries the caller's traceparent all the same.
+_NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
+
 
 def create_app(config: Settings) -> FastAPI:
     """The application; it connects when it starts, and starts also when Postgres or the registry is down."""
-    app = FastAPI(title="Distributary", redirect_slashes=False, lifespan=_lifespan(config))
+    app = FastAPI(title="Distributary", redirect_slashes=False, lifespan=_lifespan(config), telemetry=_NO_TELEMETRY)
     app.add_middleware(LimitSize)
     add_handlers(app)
     for module in (writes, reads, saved_queries, health):
@@ -36,11 +40,10 @@ def _lifespan(config: Settings) -> Callable[[FastAPI], AbstractAsyncContextManag
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         connections = pool(config, CONNECTIONS_MAX, wait_seconds_max=POOL_WAIT_SECONDS_MAX, **SESSION_OPTIONS)
-        with connections as opened, closing(Registry(config)) as registry:
+        with connections as opened, closing(Database(opened)) as database, closing(Registry(config)) as registry:
             encoder = Encoder(Codec(registry))
-            async with create_task_group() as tasks:
-                tasks.start_soon(encoder.learn)
-                yield {"resources": Resources(Database(opened), encoder)}
-                tasks.cancel_scope.cancel()
+            learning = asyncio.create_task(encoder.learn())
+            yield {"resources": Resources(database, encoder)}
+            learning.cancel()
 
     return lifespan

@@ -5,11 +5,12 @@ Made by `streams.api.app` for the life of the process, where the routes find it 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import psycopg
-from anyio import CapacityLimiter, fail_after, sleep, to_thread
 from fastapi import Request
 
 from streams.database import Connection, Pool
@@ -25,10 +26,8 @@ T = TypeVar("T")
 ANSWER_SECONDS_MAX = 4.0
 POOL_WAIT_SECONDS_MAX = 2.0
 SESSION_OPTIONS = {"lock_timeout": "3s", "transaction_timeout": "10s", "application_name": "streams-api"}
-# More would only queue up inside a Postgres on the same few cores.
+# Each has a thread; more would only queue up inside a Postgres on the same few cores.
 CONNECTIONS_MAX = 16
-# Those that work and those that wait for a connection; any more wait without a thread, within the same deadline.
-THREADS_MAX = 64
 _ASK_AGAIN_SECONDS = 1.0
 _NOT_SET_UP = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.ForeignKeyViolation)
 
@@ -38,7 +37,11 @@ class Database:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._threads = CapacityLimiter(THREADS_MAX)
+        self._threads = ThreadPoolExecutor(CONNECTIONS_MAX, "postgres")
+
+    def close(self) -> None:
+        """Take no more work."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of `work(connection, …)`, committed. Raises Unavailable, and what `work` raises.
@@ -52,8 +55,8 @@ class Database:
                 return work(connection, *args, **kwargs)
 
         try:
-            with fail_after(ANSWER_SECONDS_MAX):
-                return await to_thread.run_sync(on_a_connection, abandon_on_cancel=True, limiter=self._threads)
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, on_a_connection)
         except TimeoutError as error:
             raise Unavailable(f"Postgres has not answered within {ANSWER_SECONDS_MAX:g} s; try again") from error
         except _NOT_SET_UP as error:
@@ -77,11 +80,11 @@ class Encoder:
         """Ask the registry until it answers."""
         while self.obstacle is not None:
             try:
-                await to_thread.run_sync(self._codec.schema_id, DOCUMENTS_SAVED, abandon_on_cancel=True)
+                await asyncio.to_thread(self._codec.schema_id, DOCUMENTS_SAVED)
                 self.obstacle = None
             except StreamsError as error:
                 self.obstacle = str(error)
-                await sleep(_ASK_AGAIN_SECONDS)
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
     def encode(self, topic: Topic, event: Mapping[str, Any]) -> bytes:
         """The event as a frame of the wire format."""

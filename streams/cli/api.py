@@ -35,6 +35,8 @@ def api(
                 create_app(config),
                 log_level="warning",
                 access_log=False,
+                proxy_headers=False,
+                server_header=False,
                 timeout_graceful_shutdown=_DRAIN_SECONDS_MAX,
             )
         )
