@@ -15,7 +15,7 @@ from fastapi.telemetry import TelemetryConfig
 
 from streams.api import health, reads, saved_queries, writes
 from streams.api.limits import LimitSize
-from streams.api.problems import add_handlers
+from streams.api.problems import RESPONSES, add_handlers
 from streams.api.resources import CONNECTIONS_MAX, POOL_WAIT_SECONDS_MAX, SESSION_OPTIONS, Database, Encoder, Resources
 from streams.config import Settings
 from streams.database import pool
@@ -28,7 +28,13 @@ _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": Fa
 
 def create_app(config: Settings) -> FastAPI:
     """The application; it connects when it starts, and starts also when Postgres or the registry is down."""
-    app = FastAPI(title="Distributary", redirect_slashes=False, lifespan=_lifespan(config), telemetry=_NO_TELEMETRY)
+    app = FastAPI(
+        title="Distributary",
+        redirect_slashes=False,
+        lifespan=_lifespan(config),
+        responses=RESPONSES,
+        telemetry=_NO_TELEMETRY,
+    )
     app.add_middleware(LimitSize)
     add_handlers(app)
     for module in (writes, reads, saved_queries, health):

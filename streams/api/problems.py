@@ -19,6 +19,34 @@ from streams.errors import InvalidField, NotFound, StreamsError, TooLarge, Unava
 
 RETRY_AFTER_SECONDS = 1
 
+_DESCRIBED = {
+    "description": "A problem detail (RFC 9457); a 503 says in Retry-After when to come again.",
+    "content": {
+        "application/problem+json": {
+            "schema": {
+                "type": "object",
+                "required": ["type", "title", "status", "detail"],
+                "properties": {
+                    "type": {"type": "string"},
+                    "title": {"type": "string"},
+                    "status": {"type": "integer"},
+                    "detail": {"type": "string", "description": "One sentence for people."},
+                    "errors": {
+                        "type": "array",
+                        "description": "With 422: each bad field, and why.",
+                        "items": {
+                            "type": "object",
+                            "properties": {"field": {"type": "string"}, "reason": {"type": "string"}},
+                        },
+                    },
+                },
+            }
+        }
+    },
+}
+# For the OpenAPI description of every route.
+RESPONSES: dict[int | str, dict[str, Any]] = {"4XX": _DESCRIBED, "5XX": _DESCRIBED}
+
 # pydantic's error type → what is wrong with the field
 _REASONS = {
     "missing": "is missing",

@@ -31,3 +31,14 @@ def test_each_failure_has_its_status(failure: Exception, status: int) -> None:
     assert answer.json()["detail"] == str(failure) or isinstance(failure, ZeroDivisionError)
     assert "secret" not in answer.text
     assert ("retry-after" in answer.headers) == (status == 503)
+
+
+def test_the_description_says_so_of_every_route() -> None:
+    described = client(DatabaseDouble()).get("/openapi.json").json()
+    operations = [operation for path in described["paths"].values() for operation in path.values()]
+    assert len(operations) >= 10
+    for operation in operations:
+        assert "422" not in operation["responses"]
+        assert "application/problem+json" in operation["responses"]["4XX"]["content"]
+    names = {parameter["name"] for parameter in described["paths"]["/documents"]["post"]["parameters"]}
+    assert names == {"Idempotency-Key", "traceparent"}
