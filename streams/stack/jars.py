@@ -186,7 +186,9 @@ def _unpacked(cache: Path, archive: Artifact) -> Path:
         new = folder.with_name(folder.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
         with tarfile.open(archive.path(cache)) as tar:
-            tar.extractall(new, filter="data")
+            # Python 3.11.3 and older have no filters.
+            tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+            tar.extractall(new)
         sizes = {str(path.relative_to(new)): path.stat().st_size for path in new.rglob("*") if path.is_file()}
         write_note(new / "files.json", {"sha256": archive.sha256, "sizes": sizes})
         shutil.rmtree(folder, ignore_errors=True)

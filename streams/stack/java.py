@@ -58,11 +58,13 @@ class Java:
         classes.write_bytes(self._class_list.read_bytes().rpartition(b"\n")[0] + b"\n")
         options = "-Xshare:dump", "-XX:+AOTClassLinking", f"-XX:SharedClassListFile={classes}"
         command = self._java(*options, f"-XX:SharedArchiveFile={new}")
-        done = subprocess.run(command, check=False, capture_output=True, timeout=ARCHIVE_SECONDS_MAX)
-        if done.returncode == 0:
-            new.replace(self._archive)
-            _prune(self._archive.parents[1])
-        return done.returncode == 0
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=ARCHIVE_SECONDS_MAX)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return False  # the next `streams up` tries again
+        new.replace(self._archive)
+        _prune(self._archive.parents[1])
+        return True
 
     def _java(self, *words: str) -> list[str]:
         classpath = ":".join(map(str, self.classpath))
