@@ -43,7 +43,7 @@ ORDER BY attempts DESC, finished_at LIMIT 1;
 -- A few summaries: of the longest documents, where a summary says most.
 SELECT d.title, length(d.body), s.summary
 FROM app.documents AS d JOIN readers.summaries AS s USING (document_id, version)
-WHERE d.owner_id = :owner_id AND d.deleted_at IS NULL AND d.document_id LIKE :like
+WHERE d.owner_id = :owner_id AND d.deleted_at IS NULL
 ORDER BY length(d.body) DESC, d.document_id LIMIT :rows_max;
 
 -- name: best_hits
