@@ -88,7 +88,7 @@ Effect = Upsert | Delete | Replace | Increment
 Effects = Effect | Iterable[Effect] | None
 
 
-class RetryLater(Exception):  # noqa: N818 - it is an outcome, named for what it asks
+class RetryLater(Exception):
     """Raised by a handler: not now. `after_seconds` is the least wait, as from a Retry-After header."""
 
     def __init__(self, reason: str, after_seconds: float | None = None) -> None:
@@ -96,7 +96,7 @@ class RetryLater(Exception):  # noqa: N818 - it is an outcome, named for what it
         self.after_seconds = after_seconds
 
 
-class Reject(Exception):  # noqa: N818
+class Reject(Exception):
     """Raised by a handler: never. The record becomes a dead letter at once."""
 
 

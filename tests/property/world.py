@@ -309,7 +309,7 @@ class Worker:
         by_value = {}
 
         def decode(value: bytes) -> DocumentSaved:
-            number, offset = map(int, value.decode().split(":"))
+            number = int(value.decode().split(":")[0])
             for message in group.log[Partition("t", number)]:
                 by_value[message.value()] = message.document
             return by_value[value]
