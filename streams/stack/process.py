@@ -46,7 +46,7 @@ class LocalProcess:
         env: Mapping[str, str] | None = None,
         user: str | None = None,
         stop_signal: int = signal.SIGTERM,
-    ) -> None:
+    ) -> subprocess.Popen[bytes]:
         """Start `command` in a session of its own, with `env` added to the environment. Raises OSError."""
         for folder in (self.pid_file.parent, self.log_file.parent):
             folder.mkdir(parents=True, exist_ok=True)
@@ -67,6 +67,7 @@ class LocalProcess:
         started = psutil.Process(child.pid).create_time()
         note = {"pid": child.pid, "started": started, "stop_signal": stop_signal, "log_start": log_start}
         write_note(self.pid_file, note)
+        return child
 
     def running(self) -> psutil.Process | None:
         """The process if it is ours and alive, else None."""
