@@ -19,6 +19,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from streams.config import Settings
 from tests.support import eventually
 
+# The group protocols of the broker under test: Redpanda, and the profile that imitates it, have the classic one only.
+PROTOCOLS = ["classic"] if Settings().broker_profile == "parity" else ["classic", "consumer"]
+
 
 @dataclass(frozen=True)
 class Committed:

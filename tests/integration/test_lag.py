@@ -16,7 +16,7 @@ from streams.config import Settings
 from streams.core.lag import GroupLag, Mark
 from streams.errors import Unavailable, UnknownGroup
 from streams.ops.lag import LagSampler
-from tests.integration.foreign import Foreign
+from tests.integration.foreign import PROTOCOLS, Foreign
 from tests.support import eventually, free_port_base
 
 STREAMS = [sys.executable, "-m", "streams.cli.main"]
@@ -191,7 +191,7 @@ def test_a_live_group_without_commits_shows_what_it_is_assigned(foreign: Foreign
     assert seen.lag_records == 7
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_groups_of_both_protocols_are_seen_with_their_members(foreign: Foreign, sampler: LagSampler, protocol: str):
     group, topic = foreign.group(), foreign.topic(2)
     foreign.produce(topic, 0, _times(7))

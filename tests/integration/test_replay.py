@@ -22,7 +22,7 @@ from streams.core.groups import Partition
 from streams.errors import ConfigError, ReplayRefused, UnknownGroup
 from streams.ops.replay import Replays
 from streams.ops.saved_offsets import SavedOffsets
-from tests.integration.foreign import Committed, Foreign
+from tests.integration.foreign import PROTOCOLS, Committed, Foreign
 from tests.support import eventually
 
 STREAMS = [sys.executable, "-m", "streams.cli.main"]
@@ -244,7 +244,7 @@ def _refused(foreign: Foreign, group: str, act: Callable[[], object], why: str) 
     assert foreign.committed(group) == before
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_live_group_is_refused(foreign: Foreign, replays: Replays, read_half, protocol: str):
     group, topic = read_half
     plan = replays.plan(group, "earliest")
