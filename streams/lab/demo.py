@@ -30,10 +30,10 @@ OWNER = "demo"
 READERS = ("summarizer", "ranker", "indexer")
 QUERIES = (
     "parse the arguments of a command line",
-    "send requests to a web server over HTTP",
-    "read and write messages of Apache Kafka",
-    "run work in several processes at once",
-    "check that data has the right types",
+    "client for Apache Kafka",
+    "connect to a PostgreSQL database",
+    "read and write compressed archives",
+    "measure how long code takes",
 )
 SAMPLES = 3
 _LOOK_SECONDS = 0.25

@@ -40,10 +40,10 @@ WHERE reader = :reader AND owner_id = :owner_id AND state IN ('retrying', 'dead'
 ORDER BY attempts DESC, finished_at LIMIT 1;
 
 -- name: summaries
--- A few summaries: of the longest documents, where a summary says most.
+-- A few summaries: of the longest docstrings, where a summary says most.
 SELECT d.title, length(d.body), s.summary
 FROM app.documents AS d JOIN readers.summaries AS s USING (document_id, version)
-WHERE d.owner_id = :owner_id AND d.deleted_at IS NULL
+WHERE d.owner_id = :owner_id AND d.deleted_at IS NULL AND starts_with(d.document_id, 'module:')
 ORDER BY length(d.body) DESC, d.document_id LIMIT :rows_max;
 
 -- name: best_hits
