@@ -22,6 +22,7 @@ from streams.stack.files import write_properties
 from streams.stack.part import Part, port_of
 
 REGISTRY_DATABASE = "apicurio"
+REMAINS_SECONDS_MAX = 10.0  # of a killed server: its sessions end at their next look at it
 SYSTEM_USER = "pgserver"  # Postgres refuses to run as root; the package's own server uses this name too
 
 
@@ -59,7 +60,7 @@ def _prepare(config: Settings, data: Path) -> None:
         _open_path(data)
     if not data.exists():
         _initialise(config, data)
-    _forget_stale_lock(data / "postmaster.pid")
+    _tidy_after_kill(data)
     write_properties(data / "postgresql.conf", ["postgresql.conf"], {"port": str(port_of(config, "postgres"))})
 
 
@@ -120,16 +121,28 @@ def _first_error(text: str) -> str:
     return lines[0] if lines else text.strip()
 
 
-def _forget_stale_lock(lock: Path) -> None:
-    """Remove Postgres's own pid file when its pid is another program's now: Postgres would refuse to start."""
+def _tidy_after_kill(data: Path) -> None:
+    """Make a start possible where the server was killed: wait for its remains, drop a lock that names a stranger.
+
+    A lock that names nobody stays: by it Postgres itself makes sure that no orphan uses the old memory.
+    """
+    lock = data / "postmaster.pid"
     if not lock.exists():
         return
+    psutil.wait_procs(_remains(data), timeout=REMAINS_SECONDS_MAX)
     try:
-        is_stale = "postgres" not in psutil.Process(int(lock.read_text().split()[0])).name()
-    except (ValueError, IndexError, psutil.NoSuchProcess):
-        is_stale = True
-    if is_stale:
+        if "postgres" not in psutil.Process(int(lock.read_text().split()[0])).name():
+            lock.unlink()
+    except psutil.NoSuchProcess:
+        pass
+    except (ValueError, IndexError):
         lock.unlink()
+
+
+def _remains(data: Path) -> list[psutil.Process]:
+    """Servers of this data folder, and killed ones that the system has not reaped yet, whose folder is unknown."""
+    servers = (each for each in psutil.process_iter(["name", "cwd", "status"]) if each.info["name"] == "postgres")
+    return [each for each in servers if each.info["cwd"] == str(data) or each.info["status"] == psutil.STATUS_ZOMBIE]
 
 
 def _probe(config: Settings) -> None:
