@@ -17,6 +17,7 @@ NO_TIMESTAMP_LIMIT_MS = (2**63 - 1) // 10**6
 
 LOG_CONFIG = {
     "max.message.bytes": str(MESSAGE_BYTES_MAX),
+    "message.timestamp.type": "CreateTime",  # a record's time is its save's, and by it the outbox knows its own
     "message.timestamp.after.max.ms": str(NO_TIMESTAMP_LIMIT_MS),
     "retention.ms": "-1",
     "retention.bytes": "-1",

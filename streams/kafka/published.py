@@ -1,4 +1,4 @@
-"""Which events are in the log: asked of the log itself, by the event id that every record carries as a header.
+"""Which events are in the log: asked of the log itself, by the event id and the time that every record carries.
 
 Called by the outbox's operations, to tell what is unpublished, and by the doctor's canary; reads committed records only
 and belongs to no group.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
@@ -22,6 +22,8 @@ EVENT_ID_HEADER = "id"
 _SECONDS_MAX = 5.0
 _IDLE_SECONDS_MAX = 30.0  # without a record or an end of partition: the broker does not answer
 _BATCH = 1_000
+
+Published = tuple[str, int]  # an event's id, and its record's time in milliseconds since the epoch
 
 
 class PublishedEvents:
@@ -49,13 +51,14 @@ class PublishedEvents:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def since(self, starts: Mapping[str, datetime]) -> set[str]:
-        """The ids of all events in the topics that were made at or after each topic's time (in UTC).
+    def since(self, starts: Mapping[str, datetime]) -> set[Published]:
+        """All that is in the topics from each topic's time on (in UTC).
 
-        A record's time is its event's, so no later record is missed, however the times are mixed in the log.
+        A record's time is its event's, so no later record is missed, however the times are mixed in the log; and an
+        event that was emitted again has another.
         """
-        specs = {topic: OffsetSpec.for_timestamp(_milliseconds(start)) for topic, start in starts.items()}
-        return {_event_id(message) for message in self._read(self._positions(specs))}
+        specs = {topic: OffsetSpec.for_timestamp(milliseconds(start)) for topic, start in starts.items()}
+        return {(_event_id(message), message.timestamp()[1]) for message in self._read(self._positions(specs))}
 
     def follow(self, topic: str) -> None:
         """Stand at the end of the topic, to `wait_for` what comes next."""
@@ -123,5 +126,6 @@ def _event_id(message: Message) -> str:
     return ids[0].decode("utf-8", "replace") if ids and ids[0] is not None else ""
 
 
-def _milliseconds(moment: datetime) -> int:
-    return int(moment.replace(tzinfo=UTC).timestamp() * 1000)
+def milliseconds(moment: datetime) -> int:
+    """A time in UTC without zone as a record has it: since the epoch."""
+    return (moment - datetime(1970, 1, 1)) // timedelta(milliseconds=1)

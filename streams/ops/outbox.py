@@ -1,6 +1,6 @@
 """The outbox's upkeep: what is unpublished, pruning, emitting again.
 
-"Unpublished" is decided by the log itself: a row whose event id is in its topic is published, every other is not.
+"Unpublished" is decided by the log itself: a row is published if its topic has a record of its event id and its time.
 Called by `streams outbox`, the doctor and `repair`; calls Postgres, the log and Connect.
 """
 
@@ -23,7 +23,7 @@ from streams.config import Settings
 from streams.database import connect as connect_database
 from streams.database import queries
 from streams.errors import RelayError, Unavailable
-from streams.kafka.published import PublishedEvents
+from streams.kafka.published import Published, PublishedEvents, milliseconds
 
 sql = queries(Path(streams.outbox.__file__).parent / "sql" / "relay.sql")
 
@@ -47,6 +47,11 @@ class OutboxRow(NamedTuple):
     topic: str
     bytes: int
     created_at: datetime
+
+    @property
+    def record(self) -> Published:
+        """By what its record is known."""
+        return self.event_id, milliseconds(self.created_at)
 
     @property
     def age_seconds(self) -> float:
@@ -88,12 +93,12 @@ def unpublished(connection: Connection, published: PublishedEvents) -> list[Outb
 
 
 def missing(rows: list[OutboxRow], published: PublishedEvents) -> list[OutboxRow]:
-    """Those of the rows whose events are not in the log."""
+    """Those of the rows that are not in the log."""
     starts: dict[str, datetime] = {}
     for row in rows:
         starts[row.topic] = min(row.created_at, starts.get(row.topic, row.created_at))
     there = published.since(starts)
-    return [row for row in rows if row.event_id not in there]
+    return [row for row in rows if row.record not in there]
 
 
 def status(config: Settings) -> OutboxStatus:

@@ -22,7 +22,7 @@ from streams.cdc.connect import Connect
 from streams.cdc.slot import Connection
 from streams.config import Settings
 from streams.errors import ConfigError
-from streams.kafka.published import PublishedEvents
+from streams.kafka.published import Published, PublishedEvents
 from streams.ops.outbox import OutboxRow, lock_outbox, missing, sql
 
 Say = Callable[[str], None]
@@ -110,11 +110,12 @@ def _wait_until_free(connection: Connection) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _emit_missing(connection: Connection, poison: list[str], there: set[str]) -> Repaired:
+def _emit_missing(connection: Connection, poison: list[str], there: set[Published]) -> Repaired:
     """Step 4, one transaction; saves wait for it, so what the log has was read before."""
     with connection.transaction():
         lock_outbox(connection)
         slot.advance_slot(connection)
         skipped = sql.set_aside(connection, event_ids=poison)
-        seqs = [seq for seq, event_id in sql.event_ids(connection) if event_id not in there]
+        rows = (OutboxRow(*row) for row in sql.newest_rows(connection, rows_max=None))
+        seqs = [row.seq for row in rows if row.record not in there]
         return Repaired(skipped, sql.emit_again(connection, seqs=seqs, fresh=False))

@@ -26,7 +26,7 @@ from streams.errors import RelayError
 from streams.kafka.codec import schema_text
 from streams.kafka.registry import Registry
 from streams.kafka.topics_admin import TopicsAdmin
-from streams.topics import FIXED, HEARTBEAT, MESSAGE_BYTES_MAX, Topic, dead_letters, is_legal
+from streams.topics import FIXED, HEARTBEAT, LOG_CONFIG, Topic, dead_letters, is_legal
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def wanted_topics(connection: Connection, readers: Iterable[str]) -> list[Topic]
     """
     topics = {topic.name: topic for topic in (*FIXED, *map(dead_letters, readers))}
     others = sorted({name for (name,) in _sql.topic_names(connection) if is_legal(name)} - topics.keys())
-    least = {"max.message.bytes": str(MESSAGE_BYTES_MAX)}
+    least = {name: LOG_CONFIG[name] for name in ("max.message.bytes", "message.timestamp.type")}
     return [*topics.values(), *(Topic(name, partitions=1, config=least) for name in others)]
 
 

@@ -39,10 +39,6 @@ FROM (
 ) AS rows
 WHERE seq = ANY(:seqs::bigint[]);
 
--- name: event_ids
--- Every row, light: what repair compares with the log.
-SELECT seq, event_id::text FROM app.outbox;
-
 -- name: oldest_times
 -- From when each topic must be read to know which of its rows are in the log.
 SELECT topic, least(greatest(min(created_at), '1970-01-01'), '9999-01-01') FROM app.outbox GROUP BY topic;
@@ -52,12 +48,17 @@ SELECT topic, least(greatest(min(created_at), '1970-01-01'), '9999-01-01') FROM 
 LOCK TABLE app.outbox IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: emit_again!
--- The events of these rows once more, in the order of seq, each event once. With :fresh they get a new time.
+-- These rows once more, in the order of seq, copies once. With :fresh each event once, with a new time: a replayed day
+-- is no day of lag.
 INSERT INTO app.outbox (event_id, topic, message_key, event_type, payload, traceparent, created_at)
 SELECT
     event_id, topic, message_key, event_type, payload, traceparent,
     CASE WHEN :fresh THEN clock_timestamp() AT TIME ZONE 'utc' ELSE created_at END
-FROM (SELECT DISTINCT ON (event_id) * FROM app.outbox WHERE seq = ANY(:seqs::bigint[]) ORDER BY event_id, seq) AS once
+FROM (
+    SELECT DISTINCT ON (event_id, CASE WHEN :fresh THEN NULL ELSE created_at END) *
+    FROM app.outbox WHERE seq = ANY(:seqs::bigint[])
+    ORDER BY event_id, CASE WHEN :fresh THEN NULL ELSE created_at END, seq
+) AS once
 ORDER BY seq;
 
 -- name: seqs_between
