@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,11 @@ from rich.console import Console
 from streams.config import Settings, settings
 from streams.stack import local
 from tests.support import free_port_base
+
+
+def pytest_configure() -> None:
+    """A run that is told to stop ends like one that Ctrl-C stops: its fixtures still take down what they started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -179,7 +179,7 @@ def test_logs_prints_the_part_and_names_those_there_are(stack: Stack) -> None:
     assert "ready to accept connections" in out
     code, _, errors = stack.run("logs", "zookeeper")
     assert code == 2
-    assert "There is no part zookeeper: the parts are postgres, kafka, connect, registry" in errors
+    assert "There is no part zookeeper: the parts are connect, kafka, postgres, registry" in errors
 
 
 def test_down_leaves_no_process_and_up_finds_the_data_again(stack: Stack) -> None:
@@ -220,11 +220,11 @@ def test_a_first_start_that_was_killed_heals_with_the_parity_profile(fresh: Stac
     fresh.up()
     assert {part["state"] for part in fresh.status()["parts"]} == {"running"}
     assert not list(fresh.home.glob("*.new"))
-    assert _new_protocol_error(fresh) == KafkaError.UNSUPPORTED_VERSION
+    assert "API version not supported" in _new_protocol_error(fresh).str()
 
 
-def _new_protocol_error(stack: Stack) -> int | None:
-    """The error that a consumer of the new group protocol gets, None if it gets none."""
+def _new_protocol_error(stack: Stack) -> KafkaError:
+    """The error that a consumer of the new group protocol gets."""
     seen: list[KafkaError] = []
     consumer = Consumer(
         {
@@ -241,6 +241,6 @@ def _new_protocol_error(stack: Stack) -> int | None:
             message = consumer.poll(0.1)
             return message.error() if message else (seen[0] if seen else None)
 
-        return eventually(error, 20, "an answer to a consumer of the new protocol").code()
+        return eventually(error, 20, "an error for a consumer of the new protocol")
     finally:
         consumer.close()
