@@ -85,8 +85,9 @@ def play(config: Settings, console: Console, process: LocalProcess, seconds_max:
         while waiting := watch.look():
             services.raise_if_ended(process)
             if time.monotonic() > deadline:
-                obstacle = _obstacle(config, connection, min(waiting, key=lambda name: waiting[name]), process)
-                raise Unfinished(f"{_too_late(waiting, len(documents), seconds_max)}: {obstacle}")
+                last = min(waiting, key=lambda name: waiting[name])
+                why = obstacle(config, connection, last, process)
+                raise Unfinished(f"{_too_late(waiting, len(documents), seconds_max)}: {why}")
             time.sleep(_LOOK_SECONDS)
 
 
@@ -162,7 +163,7 @@ def _too_late(waiting: dict[str, int], total: int, seconds_max: float) -> str:
     return f"{seconds_max:.0f} s after the last save, of {total:,} documents are done: {done}"
 
 
-def _obstacle(config: Settings, connection: Connection, reader: str, process: LocalProcess) -> str:
+def obstacle(config: Settings, connection: Connection, reader: str, process: LocalProcess) -> str:
     """What keeps a reader from going on: a fault before it, a document that it fails at, or what the log says last."""
     for fault in (each for each in examine(config) if each.state == "fault"):
         return f"{fault.name}: {fault.says}; run `{fault.command or 'streams doctor'}`"
