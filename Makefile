@@ -6,6 +6,7 @@ INSTALLED := .venv/installed
 # What is downloaded is kept for the next clone, beside the servers' jars.
 CACHE := $${STREAMS_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/distributary}
 DEMO ?=
+BENCH ?=
 
 .PHONY: help install demo test lint bench-stack bench-relay
 
@@ -36,7 +37,7 @@ lint: install  # Style, types and the direction of imports
 	@$(BIN)/lint-imports
 
 bench-stack: install  # Start time, memory and idle load of the local stack
-	@$(BIN)/python -m bench.stack
+	@$(BIN)/python -m bench.stack $(BENCH)
 
 bench-relay: install  # Latency and rate from commit to consumer
-	@$(BIN)/python -m bench.relay
+	@$(BIN)/python -m bench.relay $(BENCH)
