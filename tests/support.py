@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.05
 _PORTS_OF_A_STACK = 10
 
 
-def eventually(check: Callable[[], T], seconds: float = 10.0, message: str = "") -> T:
+def eventually(check: Callable[[], T], seconds: float = 30.0, message: str = "") -> T:
     """What `check` returns once it is truthy; an AssertionError in it counts as not yet.
 
     Fails after `seconds` with `message` and what the last try gave. Any other exception passes through.

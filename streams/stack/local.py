@@ -25,7 +25,7 @@ from streams.stack import connect, kafka, postgres, registry
 from streams.stack.files import disk_errors, exclusive, read_note, write_note
 from streams.stack.jars import ensure
 from streams.stack.part import Part, bring_up, check_ports, port_of
-from streams.stack.process import LocalProcess
+from streams.stack.process import TOOL, LocalProcess
 
 NAMES = ("postgres", "kafka", "connect", "registry")
 API = "api"  # a part too, once it was started with the stack
@@ -54,6 +54,7 @@ def up(config: Settings, console: Console) -> list[str]:
     _check_settings(config, home)
     with _changing(home, console):
         _check_home(config, home)
+        _stop_all(home, _left_behind(home))
         parts = _parts(config, home, console)
         started = _bring_up_all(parts, console)
         _setup().run_setup(console, config)
@@ -183,8 +184,13 @@ def _guests(home: Path) -> list[str]:
     return sorted({path.stem for path in (home / "run").glob("*.json")} - set(NAMES))
 
 
+def _left_behind(home: Path) -> list[str]:
+    """The tools of a `streams up` that was killed: they still write where the next one is about to."""
+    return sorted(path.stem for path in (home / "run").glob(f"{TOOL}*.json"))
+
+
 def _stop_all(home: Path, names: Sequence[str]) -> list[str]:
-    with ThreadPoolExecutor(len(names)) as pool:
+    with ThreadPoolExecutor(max(1, len(names))) as pool:
         stopped = pool.map(lambda name: LocalProcess(name, home).stop(), names)
         return [name for name, was_running in zip(names, stopped, strict=True) if was_running]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import stat
@@ -20,9 +21,11 @@ from streams.config import Settings
 from streams.errors import StackError, Unavailable
 from streams.stack.files import write_properties
 from streams.stack.part import Part, port_of
+from streams.stack.process import TOOL, LocalProcess
 
 REGISTRY_DATABASE = "apicurio"
 REMAINS_SECONDS_MAX = 10.0  # of a killed server: its sessions end at their next look at it
+INIT_SECONDS_MAX = 180
 SYSTEM_USER = "pgserver"  # Postgres refuses to run as root; the package's own server uses this name too
 
 
@@ -99,26 +102,17 @@ def _initialise(config: Settings, data: Path) -> None:
 
 
 def _run_initdb(config: Settings, data: Path, password: Path) -> None:
-    user = _system_user()
     options = [f"--pgdata={data}", f"--username={config.db_user}", f"--pwfile={password}", "--auth=scram-sha-256"]
     options += ["--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
-    done = subprocess.run(
-        [str(_binaries() / "initdb"), *options],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=data,
-        user=user,
-        group=user,
-        extra_groups=[] if user else None,
-    )
-    if done.returncode:
-        raise StackError(f"Postgres could not make its data folder: {_first_error(done.stderr)}")
+    initdb = LocalProcess(f"{TOOL}initdb", data.parent)
+    made, said = initdb.run([str(_binaries() / "initdb"), *options], INIT_SECONDS_MAX, _system_user())
+    if not made:
+        raise StackError(f"Postgres could not make its data folder: {_first_error(said)}")
 
 
 def _first_error(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if "error:" in line or "FATAL:" in line]
-    return lines[0] if lines else text.strip()
+    errors = re.findall(r"(?:FATAL|error):\s*(.+)", text)
+    return errors[0] if errors else text.strip()
 
 
 def _tidy_after_kill(data: Path) -> None:

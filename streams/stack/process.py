@@ -19,10 +19,12 @@ import psutil
 
 from streams.stack.files import read_note, write_note
 
+TOOL = "tool-"  # begins the names of those that run to their end, such as initdb
 LOG_BYTES_MAX = 16 * 1024 * 1024  # a longer log is set aside at the next start, and the one before it dropped
 STOP_SECONDS_MAX = 20.0
 # Start times are counted from the boot time, which the system may correct by a second.
 _SAME_START_SECONDS = 2.0
+_SAID_BYTES_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,16 @@ class LocalProcess:
         write_note(self.pid_file, note)
         return child
 
+    def run(self, command: Sequence[str], seconds: float, user: str | None = None) -> tuple[bool, str]:
+        """Run `command` to its end: whether it succeeded in time, and what it said. Raises OSError."""
+        try:
+            succeeded = self.start(command, user=user).wait(seconds) == 0
+        except subprocess.TimeoutExpired:
+            succeeded = False
+        said = self._said()
+        self.stop(seconds=0)
+        return succeeded, said
+
     def running(self) -> psutil.Process | None:
         """The process if it is ours and alive, else None."""
         note = read_note(self.pid_file)
@@ -98,12 +110,16 @@ class LocalProcess:
 
     def last_words(self) -> str:
         """The last line that the process logged and that is not part of a stack trace; empty if there is none."""
+        lines = self._said().splitlines()
+        return next((line for line in reversed(lines) if line and not line[0].isspace()), "")
+
+    def _said(self) -> str:
+        """The end of what the process logged since it was started."""
         if not self.log_file.exists():
             return ""
         with self.log_file.open("rb") as log:
-            log.seek(max(read_note(self.pid_file).get("log_start", 0), self.log_file.stat().st_size - 65_536))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-        return next((line for line in reversed(lines) if line and not line[0].isspace()), "")
+            log.seek(max(read_note(self.pid_file).get("log_start", 0), self.log_file.stat().st_size - _SAID_BYTES_MAX))
+            return log.read().decode("utf-8", "replace")
 
 
 def _rotate(log_file: Path) -> int:

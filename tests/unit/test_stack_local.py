@@ -139,6 +139,21 @@ def test_status_tells_running_died_and_stopped(tmp_path: Path) -> None:
     ]
 
 
+def test_up_first_stops_the_tools_of_one_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = LocalProcess("tool-initdb", tmp_path)
+    tool.start([sys.executable, "-c", "import time; time.sleep(60)"])
+    ran = tool.running()
+
+    def stop_here(*_: object) -> None:
+        raise StackError("far enough")
+
+    monkeypatch.setattr(local, "_parts", stop_here)
+    with pytest.raises(StackError, match="far enough"):
+        local.up(Settings(home=tmp_path), silent())
+    assert ran is not None
+    assert not ran.is_running()
+
+
 def test_down_where_nothing_was_ever_started_makes_nothing(tmp_path: Path) -> None:
     assert local.down(Settings(home=tmp_path / "home"), silent(), wipe=True) == []
     assert not (tmp_path / "home").exists()

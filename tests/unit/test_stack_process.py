@@ -95,6 +95,17 @@ def test_a_broken_or_stale_pid_file_means_not_running(local: LocalProcess, conte
     assert not local.pid_file.exists()
 
 
+@pytest.mark.parametrize(("program", "outcome"), [("print(1)", (True, "1\n")), ("print(2); exit(9)", (False, "2\n"))])
+def test_a_tool_runs_to_its_end(local: LocalProcess, program: str, outcome: tuple[bool, str]) -> None:
+    assert local.run([sys.executable, "-c", program], seconds=60) == outcome
+    assert not local.pid_file.exists()
+
+
+def test_a_tool_that_takes_too_long_is_stopped(local: LocalProcess) -> None:
+    assert local.run([sys.executable, "-c", STUBBORN], seconds=0.1)[0] is False
+    assert local.running() is None
+
+
 def test_last_words_are_of_this_run_and_no_stack_trace(local: LocalProcess) -> None:
     run(local, "print('an old fault')")
     eventually(lambda: local.running() is None)
