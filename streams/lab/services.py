@@ -22,7 +22,7 @@ from streams.stack.local import API, down, status, up
 from streams.stack.process import LocalProcess
 
 READERS = "readers"
-READY_SECONDS_MAX = 60.0  # the API loads in 2 s; on a machine that also starts four servers in 20
+READY_SECONDS_MAX = 120.0  # the API loads in 2 s; on a busy machine in 40
 _POLL_SECONDS = 0.1
 
 
@@ -88,10 +88,10 @@ def is_ready(config: Settings) -> bool:
 
 
 def raise_if_ended(process: LocalProcess) -> None:
-    """Raises StackError, with the last thing that it said, if the process runs no more."""
+    """Raises StackError if the process runs no more, with its error, or else the last thing that it said."""
     if process.running() is None:
-        said = process.last_words().removeprefix("error: ")
-        raise StackError(f"{process.name} ended: {said or 'it said nothing'} (see `streams logs {process.name}`)")
+        said = process.last_words("error: ").removeprefix("error: ") or process.last_words() or "it said nothing"
+        raise StackError(f"{process.name} ended: {said} (see `streams logs {process.name}`)")
 
 
 @contextmanager

@@ -108,10 +108,11 @@ class LocalProcess:
         process = self.running()
         return sum(_memory(each) for each in [process, *_children(process)]) if process else 0
 
-    def last_words(self) -> str:
-        """The last line that the process logged and that is not part of a stack trace; empty if there is none."""
+    def last_words(self, begins: str = "") -> str:
+        """The last line that the process logged, that begins so and is no part of a stack trace; empty if none is."""
         lines = self._said().splitlines()
-        return next((line for line in reversed(lines) if line and not line[0].isspace()), "")
+        said = (line for line in reversed(lines) if line and not line[0].isspace())
+        return next((line for line in said if line.startswith(begins)), "")
 
     def _said(self) -> str:
         """The end of what the process logged since it was started."""

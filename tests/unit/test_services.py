@@ -40,7 +40,7 @@ def test_the_first_signal_interrupts_and_the_next_do_not(number: signal.Signals)
 
 def test_what_ended_is_named_with_its_last_words(tmp_path: Path) -> None:
     process = LocalProcess("readers", tmp_path)
-    process.start([sys.executable, "-c", "import sys; sys.exit('error: there is no reader')"])
+    process.start([sys.executable, "-c", "print('error: there is no reader', flush=True); print('INFO another ends')"])
     eventually(lambda: process.running() is None)
     with pytest.raises(StackError, match=r"^readers ended: there is no reader \(see `streams logs readers`\)$"):
         services.raise_if_ended(process)
