@@ -36,9 +36,7 @@ def save(
         raise ConfigError(f"--title is for one document, and these are {len(files):,}")
     with Client(url or settings().api_url) as client:
         client.check()
-        skipped = _report(_outcomes(client, owner, title, files), len(files), refused)
-    saved = len(files) + len(refused) - skipped
-    print(f"saved {saved:,}, skipped {skipped:,}")
+        saved, skipped = _report(_outcomes(client, owner, title, files), len(files), refused)
     if skipped or not saved:
         raise typer.Exit(1 if saved else 3)
 
@@ -77,17 +75,22 @@ def _save_one(client: Client, owner: str, title: str | None, path: Path) -> Save
     return None
 
 
-def _report(outcomes: Iterator[SaveError | None], total: int, refused: list[SaveError]) -> int:
-    """Show the progress, name each file that is skipped, and count them."""
+def _report(outcomes: Iterator[SaveError | None], total: int, refused: list[SaveError]) -> tuple[int, int]:
+    """Show the progress, name each file that is skipped, and say how many were saved and skipped, also if it stops."""
     from itertools import chain
 
     from rich.console import Console
     from rich.progress import track
 
     console = Console(stderr=True)
-    skipped = 0
-    for error in chain(refused, track(outcomes, "Saving", total, console=console)):
-        if error is not None:
-            skipped += 1
-            console.print(f"skipped: {error}", markup=False, highlight=False, soft_wrap=True)
-    return skipped
+    saved, skipped = 0, 0
+    try:
+        for error in chain(refused, track(outcomes, "Saving", total, console=console)):
+            if error is None:
+                saved += 1
+            else:
+                skipped += 1
+                console.print(f"skipped: {error}", markup=False, highlight=False, soft_wrap=True)
+    finally:
+        print(f"saved {saved:,}, skipped {skipped:,}")
+    return saved, skipped
