@@ -76,19 +76,25 @@ def play(config: Settings, console: Console, process: LocalProcess, seconds_max:
     """
     documents = texts()
     with Client(config.api_url) as client, connect(config, autocommit=True) as connection, _bars(console) as bars:
+        watch = _Watch(connection, bars, len(documents))
         for query in QUERIES:
             client.add_query(OWNER, query)
-        watch = _Watch(connection, bars, len(documents))
         for _ in side_by_side(lambda text: _save(client, text), documents):
             watch.saved()
-        deadline = time.monotonic() + seconds_max
-        while waiting := watch.look():
-            services.raise_if_ended(process)
-            if time.monotonic() > deadline:
-                last = min(waiting, key=lambda name: waiting[name])
-                why = obstacle(config, connection, last, process)
-                raise Unfinished(f"{_too_late(waiting, len(documents), seconds_max)}: {why}")
-            time.sleep(_LOOK_SECONDS)
+        late = _wait(watch, process, seconds_max)
+        if late:
+            last = min(late, key=lambda name: late[name])
+            why = obstacle(config, connection, last, process)
+            raise Unfinished(f"{_too_late(late, len(documents), seconds_max)}: {why}")
+
+
+def _wait(watch: _Watch, process: LocalProcess, seconds_max: float) -> dict[str, int]:
+    """Until all readers are through; those that are not when the time is up, with how many documents each has done."""
+    deadline = time.monotonic() + seconds_max
+    while (waiting := watch.look()) and time.monotonic() < deadline:
+        services.raise_if_ended(process)
+        time.sleep(_LOOK_SECONDS)
+    return waiting
 
 
 def count(config: Settings, seconds: float) -> Numbers:
