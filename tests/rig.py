@@ -6,6 +6,7 @@ Every reader here has a group of its own, forgotten at the end, so that tests sh
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -36,11 +37,12 @@ from streams.outbox.save import Document, Origin, Saved, delete, save
 from streams.runtime.loop import Loop
 from streams.stack import local
 from streams.stack.process import LocalProcess
-from streams.topics import DOCUMENTS_SAVED, Topic
+from streams.topics import DOCUMENTS_SAVED, Topic, dead_letters
 from tests.support import eventually
 
 ROOT = Path(__file__).parents[1]
 READERS = "tests.readers_for_tests"
+BUILT_IN = ("summarizer", "ranker", "indexer")
 
 
 def unique(name: str) -> str:
@@ -92,6 +94,7 @@ class Rig:
     config: Settings
     scratch: Path
     groups: set[str] = field(default_factory=set)
+    topics: set[str] = field(default_factory=set)
 
     @cached_property
     def codec(self) -> Codec:
@@ -99,12 +102,17 @@ class Rig:
 
     @cached_property
     def admin(self) -> AdminClient:
-        return AdminClient(self.config.kafka_client())
+        return AdminClient({**self.config.kafka_client(), "log_level": 0})
 
     @cached_property
     def producer(self) -> Producer:
         # As Connect partitions: librdkafka's default would put the same key elsewhere.
         return Producer({**self.config.kafka_client(), "partitioner": "murmur2_random", "message.max.bytes": 8_388_608})
+
+    @cached_property
+    def host(self) -> str:
+        """The name of this machine, which is part of a worker's."""
+        return socket.gethostname()
 
     # ------------------------------------------------------------------------------------------- Postgres
 
@@ -151,6 +159,7 @@ class Rig:
         """A topic of this test alone, as the log is but for the partitions."""
         name = unique("test-documents")
         TopicsAdmin(self.config).create(Topic(name, partitions))
+        self.topics.add(name)
         return name
 
     def event(self, document_id: str, version: int = 1, **fields: Any) -> bytes:
@@ -170,9 +179,9 @@ class Rig:
         """Put records into the log and wait until it has them; each is what Producer.produce takes."""
         faults: list[object] = []
         for record in records:
-            self.producer.produce(topic, **record, on_delivery=lambda error, _: error and faults.append(error))
+            self.producer.produce(topic, **record, on_delivery=lambda error, _: faults.append(error))
         assert self.producer.flush(20) == 0
-        assert not faults, faults
+        assert not any(faults), faults
 
     def put(self, topic: str, document_id: str, version: int = 1, partition: int | None = None, **fields: Any) -> None:
         """Put one document event into the log."""
@@ -248,7 +257,10 @@ class Rig:
 
     @contextmanager
     def command(self, prefix: str, *names: str, workers: int = 1, **environment: str) -> Iterator[Command]:
-        """`streams run` as a process, of readers in tests/readers_for_tests, whose groups begin with `prefix`."""
+        """`streams run` as a process, of readers in tests/readers_for_tests, whose groups begin with `prefix`.
+
+        Without a prefix it runs the built-in ones.
+        """
         groups = [prefix + name for name in names]
         self.groups.update(groups)
         log = self.scratch / f"{unique('run')}.log"
@@ -312,10 +324,25 @@ class Rig:
         assert found is not None, f"{part} does not run"
         return found
 
-    def forget(self) -> None:
-        """Take the readers off the list of those that a job waits for."""
-        self.do("DELETE FROM readers.registered WHERE reader = ANY(%s)", list(self.groups))
-        self.groups.clear()
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Afterwards the readers and topics made in between are gone: jobs would wait for them, the broker be slow."""
+        groups, topics = set(self.groups), set(self.topics)
+        try:
+            yield
+        finally:
+            self._forget(self.groups - groups - set(BUILT_IN), self.topics - topics)
+            self.groups, self.topics = groups, topics
+
+    def _forget(self, groups: set[str], topics: set[str]) -> None:
+        """A topic of dead letters that were sent stays: the relay may still have to put them there."""
+        self.do("DELETE FROM readers.registered WHERE reader = ANY(%s)", list(groups))
+        letters = [dead_letters(group).name for group in groups]
+        unused = "name = ANY(%s) AND NOT EXISTS (SELECT FROM app.outbox WHERE topic = name)"
+        gone = {name for (name,) in self.rows(f"DELETE FROM app.topics WHERE {unused} RETURNING name", letters)}
+        if gone | topics:
+            for answer in self.admin.delete_topics(list(gone | topics)).values():
+                answer.result()
 
 
 @pytest.fixture(scope="session")
@@ -325,9 +352,9 @@ def _rig(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Rig:
 
 @pytest.fixture
 def rig(_rig: Rig) -> Iterator[Rig]:
-    """The stack as the tests of readers use it; afterwards no reader of the test is left in the list of readers."""
-    yield _rig
-    _rig.forget()
+    """The stack as the tests of readers use it; what a test made there is forgotten after it."""
+    with _rig.forgetting():
+        yield _rig
 
 
 def catches_up(rig: Rig, reader: str, versions: Mapping[str, int], seconds: float = 30.0) -> None:

@@ -85,7 +85,8 @@ class Loop(Listener):
         """From the handlers' results to the commit."""
         self._delivery.add(self._dispatch.collect())
         self._deliver()
-        self._dispatch.wake()
+        if not self._delivery.pending:  # no attempt before the last failure is on record: an outage burns none
+            self._dispatch.wake()
         self._checkpoints.commit_due(self._assignments.values())
 
     # --------------------------------------------------------------------------------------- reading

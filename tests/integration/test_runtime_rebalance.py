@@ -22,15 +22,16 @@ from tests.support import eventually
 @pytest.fixture(scope="module", autouse=True)
 def growing(_rig: Rig) -> Iterator[tuple[str, str, float]]:
     """A worker whose topic got a second partition while it ran: group, topic, and when. The last test looks at it."""
-    topic, group = _rig.topic(partitions=1), unique("growing")
-    with _rig.worker(reader(group=group)(lambda doc: Upsert(doc.document_id, {})), topic):
-        _rig.put(topic, "before", partition=0)
-        catches_up(_rig, group, {"before": 1})
-        TopicsAdmin(_rig.config).grow(topic, 2)
-        grown_at = time.monotonic()
-        eventually(lambda: len(_rig.producer.list_topics(topic).topics[topic].partitions) == 2)
-        _rig.put(topic, "after", partition=1)
-        yield group, topic, grown_at
+    with _rig.forgetting():
+        topic, group = _rig.topic(partitions=1), unique("growing")
+        with _rig.worker(reader(group=group)(lambda doc: Upsert(doc.document_id, {})), topic):
+            _rig.put(topic, "before", partition=0)
+            catches_up(_rig, group, {"before": 1})
+            TopicsAdmin(_rig.config).grow(topic, 2)
+            grown_at = time.monotonic()
+            eventually(lambda: len(_rig.producer.list_topics(topic).topics[topic].partitions) == 2)
+            _rig.put(topic, "after", partition=1)
+            yield group, topic, grown_at
 
 
 def counter(group: str, work: Callable[[DocumentSaved], object] = bool) -> Any:

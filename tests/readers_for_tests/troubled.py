@@ -14,7 +14,8 @@ from tests.readers_for_tests import PREFIX
 
 @reader(group=f"{PREFIX}sleeper", concurrency=1)
 def sleep(doc: DocumentSaved) -> Upsert:
-    """Takes as many seconds as the title says."""
+    """Takes as many seconds as the title says, and says when it begins."""
+    print(f"sleeps over {doc.document_id}", flush=True)
     time.sleep(float(doc.title))
     return Upsert(doc.document_id, {"version": doc.version})
 
