@@ -107,7 +107,7 @@ class Bench:
     def _start(self, poll_ms: int) -> None:
         self._connect.put(connector.NAME, {**connector.wanted(), "poll.interval.ms": str(poll_ms)})
         self._connect.resume(connector.NAME)
-        connector.wait_until_running(self._connect, patient=True)
+        connector.wait_until_running(self._connect)
 
     def _write(self, events: int) -> None:
         for _ in range(events // ROWS_A_TRANSACTION):

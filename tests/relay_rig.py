@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Event, Thread
@@ -16,8 +16,10 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from streams.cli.main import main
 from streams.config import Settings
 from streams.database import connect
 from streams.kafka.published import PublishedEvents
@@ -26,15 +28,29 @@ from streams.topics import Topic
 from tests.support import eventually
 
 PAYLOAD = b"\x00\x00\x00\x00\x01 an event of the relay's tests"
-COMMAND_SECONDS_MAX = 180
 
 
-def streams(command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command line as the doctor prints it: `streams outbox skip 7`."""
+@dataclass
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def streams(command: str) -> Done:
+    """Run a command line as the doctor prints it (`streams outbox skip 7`), by the entry point, in this process."""
     name, *words = shlex.split(command)
     assert name == "streams"
-    command_line = [sys.executable, "-m", "streams.cli.main", *words]
-    return subprocess.run(command_line, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX)
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *words])
+        try:
+            main()
+        except SystemExit as end:
+            return Done(int(end.code or 0), out.getvalue(), err.getvalue())
+    return Done(0, out.getvalue(), err.getvalue())
 
 
 @dataclass

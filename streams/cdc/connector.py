@@ -18,6 +18,7 @@ from streams.errors import RelayError
 NAME = "documents-outbox"
 # A Connect worker that was killed with the broker takes a session (6 s) and a rebalance to come back.
 RUNNING_SECONDS_MAX = 60.0
+_RESTARTS_MAX = 3
 _STALE_SECONDS = 3.0  # for so long may Connect still tell the state from before a restart
 _PAUSE_SECONDS = 0.05
 
@@ -34,19 +35,25 @@ def wanted() -> dict[str, str]:
     return dict(json.loads(_text()))
 
 
-def wait_until_running(connect: Connect, *, patient: bool = False, seconds_max: float = RUNNING_SECONDS_MAX) -> None:
-    """Return once the connector and its task run. Raises RelayError: it failed (with the reason), or took too long.
+def wait_until_running(connect: Connect, seconds_max: float = RUNNING_SECONDS_MAX) -> int:
+    """Return once the connector and its task run; what has failed is restarted. Gives the number of restarts.
 
-    With `patient`, after a restart, the failure that stood there before is not taken for a new one.
+    A start can fail for a reason that passes: the worker was slow to read its own topics, the slot still taken. Raises
+    RelayError: it fails each time (with the reason), or took too long.
     """
-    believed_from = time.monotonic() + (_STALE_SECONDS if patient else 0)
-    state = _wait(
-        connect, seconds_max, until=lambda now: now.running or (now.failed and time.monotonic() > believed_from)
-    )
+    deadline, restarts = time.monotonic() + seconds_max, 0
+    while True:
+        state = _wait(connect, deadline - time.monotonic(), until=lambda now: now.running or now.failed)
+        if state is None or not state.failed or restarts == _RESTARTS_MAX:
+            break
+        connect.restart(NAME)
+        restarts += 1
+        _wait(connect, _STALE_SECONDS, until=lambda now: not now.failed)
     if state is not None and state.failed:
         raise RelayError(f"the connector {NAME} failed: {state.reason or state}")
     if state is None or not state.running:
         raise RelayError(f"the connector {NAME} did not run within {seconds_max:.0f} s: {state or 'it is not there'}")
+    return restarts
 
 
 def wait_until_stopped(connect: Connect, seconds_max: float = RUNNING_SECONDS_MAX) -> None:

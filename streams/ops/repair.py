@@ -57,7 +57,7 @@ def repair(config: Settings, say: Say, skip: Iterable[int] = ()) -> Repaired:
         say(f"{done.skipped_rows} rows set aside, {done.emitted_events} events emitted")
         connect.put(connector.NAME, connector.wanted())
         connect.resume(connector.NAME)
-        connector.wait_until_running(connect, patient=True)
+        connector.wait_until_running(connect)
         say("connector running")
         return done
 

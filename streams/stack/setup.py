@@ -139,13 +139,14 @@ def ensure_connector(connect: Connect, *, restart: bool = False) -> str:
     with the reason when it fails.
     """
     done = _put_connector(connect, restart=restart)
-    connector.wait_until_running(connect, patient=done != "kept")
-    return f"{done}, running"
+    restarts = connector.wait_until_running(connect)
+    return f"{'restarted' if restarts else done}, running"
 
 
 def _put_connector(connect: Connect, *, restart: bool) -> str:
     state = connect.state(connector.NAME)
-    if state is None or connect.config(connector.NAME) != connector.wanted():
+    changed = connect.config(connector.NAME) != connector.wanted()
+    if changed:
         connect.put(connector.NAME, connector.wanted())
     if state is None:
         return "made"
@@ -156,13 +157,10 @@ def _put_connector(connect: Connect, *, restart: bool) -> str:
     if state.connector == "PAUSED":
         connect.resume(connector.NAME)
         return "resumed"
-    if state.failed:
-        connect.restart(connector.NAME)
-        return "restarted"
     if restart and state.running:
         connect.restart_task(connector.NAME)
         return "restarted"
-    return "kept"
+    return "changed" if changed else "kept"
 
 
 def _relay_end(console: Console, config: Settings, connection: Connection, connect: Connect) -> bool:

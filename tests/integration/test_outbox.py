@@ -38,7 +38,7 @@ def relay_stopped(events: Events) -> Iterator[None]:
         connector.wait_until_stopped(worker)
         yield
         worker.resume(connector.NAME)
-        connector.wait_until_running(worker, patient=True)
+        connector.wait_until_running(worker)
 
 
 def state_of(config: Settings) -> str:
