@@ -18,6 +18,8 @@ from tests.support import free_port_base
 def pytest_configure() -> None:
     """A run that is told to stop ends like one that Ctrl-C stops: its fixtures still take down what they started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell's background job begins with SIGINT ignored, and hands that down to the programs under test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
