@@ -267,10 +267,14 @@ def test_redpanda_takes_the_configuration_of_our_topics(topic: Topic) -> None:
         "retention.bytes": range(-1, 2**63),
         "segment.ms": range(600_000, 31_536_000_000 + 1),
     }
-    numbers = {name: int(value) for name, value in topic.config.items() if name != "cleanup.policy"}
+    words = {
+        "cleanup.policy": ("delete", "compact", "compact,delete"),
+        "message.timestamp.type": ("CreateTime", "LogAppendTime"),
+    }
+    numbers = {name: int(value) for name, value in topic.config.items() if name not in words}
     assert set(numbers) <= set(ranges)
     assert [name for name, value in numbers.items() if value not in ranges[name]] == []
-    assert topic.config["cleanup.policy"] in ("delete", "compact", "compact,delete")
+    assert [name for name in words if name in topic.config and topic.config[name] not in words[name]] == []
 
 
 # ------------------------------------------------------------------------------------------------------- connect
