@@ -310,10 +310,24 @@ class Rig:
             for one in family:
                 one.resume()
 
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Postgres ends the sessions of readers and refuses new ones."""
+        allow = f'ALTER DATABASE "{self.config.db_name}" ALLOW_CONNECTIONS %s'
+        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'distributary-reader'"
+        with connect(self.config.model_copy(update={"db_name": "postgres"}), autocommit=True) as session:
+            session.execute(allow % "false")
+            try:
+                session.execute(end)
+                yield
+            finally:
+                session.execute(allow % "true")
+
     def kill(self, part: str) -> None:
         """kill -9 of a server of the stack."""
-        self.server(part).kill()
-        eventually(lambda: LocalProcess(part, self.config.home.resolve()).running() is None)
+        server = self.server(part)
+        server.kill()
+        eventually(lambda: not psutil.pid_exists(server.pid), 60)
 
     def heal(self) -> None:
         """What `streams up` does."""

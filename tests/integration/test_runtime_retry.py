@@ -302,6 +302,26 @@ def test_while_postgres_is_silent_results_wait(rig: Rig) -> None:
     assert rig.dead_letters(group, "error_message") == []
 
 
+def test_an_outage_of_postgres_burns_no_attempts(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    topic, group, calls, gate = rig.topic(), unique("outage"), Calls(), Event()
+
+    def handle(doc: DocumentSaved) -> None:
+        attempt = calls.note(doc)
+        gate.wait(60)
+        if attempt < 3:
+            raise RetryLater("not yet")
+
+    rig.put(topic, "failing")
+    with rig.worker(reader(group=group, retry=Retry(3, 0.01, 0.01))(handle), topic):
+        eventually(lambda: calls.versions("failing"), 30)
+        with rig.refusing():
+            gate.set()
+            eventually(lambda: caplog.text.count("writing waits") >= 4, 30)
+            assert calls.versions("failing") == [1]
+        catches_up(rig, group, {"failing": 1})
+    assert calls.versions("failing") == [1, 1, 1]
+
+
 def test_an_earlier_document_deleted_while_it_fails(rig: Rig) -> None:
     """The deletion waits behind the failing version, and then nothing of the document is left."""
     topic, group, calls = rig.topic(), unique("deleted"), Calls()
