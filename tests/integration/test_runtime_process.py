@@ -26,7 +26,8 @@ def test_sigterm_drains_and_commits(rig: Rig) -> None:
         assert command.end() == 0
     assert rig.done(group) == {slow: 1}
     assert "all that it finished is committed" in command.said()
-    assert rig.lag(group) == 5  # committed as far as it was read, but for what no handler had begun
+    # What no handler had begun is not committed: five records, and the control records of their transactions.
+    assert 5 <= rig.lag(group) <= 10
     with rig.command(prefix, "sleeper") as command:
         catches_up(rig, group, dict.fromkeys([slow, *behind], 1), START_SECONDS_MAX)
         eventually(lambda: rig.lag(group) == 0)
