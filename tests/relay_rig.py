@@ -132,7 +132,7 @@ class Events:
         with PublishedEvents(self.config) as published:
             return set(self.sent) - {event_id for event_id, _ in published.since({self.topic: datetime(1970, 1, 1)})}
 
-    def all_arrive(self, seconds: float = 60.0) -> None:
+    def all_arrive(self, seconds: float = 120.0) -> None:
         eventually(lambda: not self.missing(), seconds, f"the arrival of {len(self.sent)} events in {self.topic}")
 
     def records(self, key: str | None = None) -> list[Message]:

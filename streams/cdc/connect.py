@@ -58,7 +58,7 @@ class ConnectorState:
 class Connect:
     """One Connect worker (or any of a cluster); safe for threads."""
 
-    def __init__(self, config: Settings, seconds_max: float = 10.0) -> None:
+    def __init__(self, config: Settings, seconds_max: float = 30.0) -> None:
         self._url = config.connect_url.rstrip("/")
         self._seconds_max = seconds_max
         self._http = httpx.Client(base_url=self._url, timeout=seconds_max)

@@ -19,8 +19,7 @@ from streams.errors import Unavailable
 from streams.topics import MESSAGE_BYTES_MAX
 
 EVENT_ID_HEADER = "id"
-_SECONDS_MAX = 5.0
-_IDLE_SECONDS_MAX = 30.0  # without a record or an end of partition: the broker does not answer
+_SECONDS_MAX = 30.0  # for one answer, with patience: a command waits for it, not a request
 _BATCH = 1_000
 
 Published = tuple[str, int]  # an event's id, and its record's time in milliseconds since the epoch
@@ -29,8 +28,9 @@ Published = tuple[str, int]  # an event's id, and its record's time in milliseco
 class PublishedEvents:
     """A reader of event ids; one thread at a time. Use it in a `with`."""
 
-    def __init__(self, config: Settings) -> None:
+    def __init__(self, config: Settings, seconds_max: float = _SECONDS_MAX) -> None:
         self._servers = config.bootstrap_servers
+        self._seconds_max = seconds_max
         client = {**config.kafka_client(), "log_level": 0}
         self._admin = AdminClient(client)
         self._consumer = Consumer(
@@ -80,7 +80,7 @@ class PublishedEvents:
         }
         try:
             answers = self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_SECONDS_MAX
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds_max
             )
             found = {partition: answer.result().offset for partition, answer in answers.items()}
         except KafkaException as error:
@@ -90,7 +90,7 @@ class PublishedEvents:
     def _numbers(self, topic: str) -> Iterable[int]:
         """The topic's partitions; none if there is no such topic."""
         try:
-            return self._admin.list_topics(topic, timeout=_SECONDS_MAX).topics[topic].partitions
+            return self._admin.list_topics(topic, timeout=self._seconds_max).topics[topic].partitions
         except KafkaException as error:
             raise self._unavailable(error.args[0]) from error
 
@@ -110,9 +110,9 @@ class PublishedEvents:
 
     def _some(self) -> list[Message]:
         """What has come, waiting for the first alone: consume() would wait for a full batch."""
-        first = self._consumer.poll(_IDLE_SECONDS_MAX)
+        first = self._consumer.poll(self._seconds_max)
         if first is None:
-            raise Unavailable(f"Kafka at {self._servers} gave no record for {_IDLE_SECONDS_MAX:.0f} s")
+            raise Unavailable(f"Kafka at {self._servers} gave no record for {self._seconds_max:.0f} s")
         return [first, *self._consumer.consume(_BATCH, 0)]
 
     def _unavailable(self, error: KafkaError) -> Unavailable:

@@ -21,10 +21,10 @@ _SECONDS_MAX = 5.0
 class Registry:
     """A connection to one registry; safe for threads."""
 
-    def __init__(self, config: Settings) -> None:
+    def __init__(self, config: Settings, seconds_max: float = _SECONDS_MAX) -> None:
         self._url = config.registry_url.rstrip("/")
         self._http = httpx.Client(
-            timeout=_SECONDS_MAX, headers={"Content-Type": "application/vnd.schemaregistry.v1+json"}
+            timeout=seconds_max, headers={"Content-Type": "application/vnd.schemaregistry.v1+json"}
         )
 
     def register(self, subject: str, schema: str) -> int:

@@ -26,7 +26,7 @@ from streams.errors import Unavailable
 from streams.topics import Topic
 
 log = logging.getLogger(__name__)
-_SECONDS_MAX = 10.0
+_SECONDS_MAX = 30.0  # for one answer, with patience: setup waits for it, not a request
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def _worker(config: Settings) -> Worker:
 
 
 def _registry(config: Settings) -> dict[str, Gate]:
-    registry = Registry(config)
+    registry = Registry(config, SECONDS_MAX)
     return {topic.subject: _gate(registry, topic, topic.schema) for topic in _wanted(config) if topic.schema}
 
 
@@ -119,7 +119,7 @@ def _gate(registry: Registry, topic: Topic, schema: str) -> Gate:
 
 
 def _unpublished(config: Settings) -> list[OutboxRow]:
-    with connect_database(config, autocommit=True) as connection, PublishedEvents(config) as published:
+    with connect_database(config, autocommit=True) as connection, PublishedEvents(config, SECONDS_MAX) as published:
         return unpublished(connection, published)
 
 
@@ -127,7 +127,10 @@ def _canary(config: Settings) -> Canary:
     """Send an event through the outbox and wait for it at the end of its topic."""
     limits = {"lock_timeout": "3s", "statement_timeout": "5s"}
     event_id = uuid4()
-    with connect_database(config, autocommit=True, **limits) as connection, PublishedEvents(config) as published:
+    with (
+        connect_database(config, autocommit=True, **limits) as connection,
+        PublishedEvents(config, SECONDS_MAX) as published,
+    ):
         before = slot.read_state(connection).confirmed
         published.follow(CANARY.name)
         with connection.transaction():

@@ -31,6 +31,7 @@ from streams.topics import FIXED, HEARTBEAT, LOG_CONFIG, Topic, dead_letters, is
 log = logging.getLogger(__name__)
 
 COMPATIBILITY = "FULL_TRANSITIVE"  # a replay reads old events with new code, a rolling deploy new events with old code
+REGISTRY_SECONDS_MAX = 30.0
 _sql = queries(Path(streams.outbox.__file__).parent / "sql" / "relay.sql")
 
 
@@ -123,7 +124,7 @@ def ensure_topics(config: Settings, connection: Connection, topics: list[Topic])
 
 def register_schemas(config: Settings, topics: Iterable[Topic]) -> int:
     """Register each topic's schema and its subject's compatibility; gives the number of subjects."""
-    registry = Registry(config)
+    registry = Registry(config, REGISTRY_SECONDS_MAX)
     subjects = [(topic.subject, topic.schema) for topic in topics if topic.schema]
     for subject, schema in subjects:
         registry.register(subject, schema_text(schema))
