@@ -8,7 +8,7 @@ CACHE := $${STREAMS_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/distributary}
 DEMO ?=
 BENCH ?=
 
-.PHONY: help install demo test lint bench-stack bench-relay
+.PHONY: help install demo test test-all lint bench-stack bench-relay
 
 help:
 	@grep -E '^[a-z-]+:.*#' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*# /	/' | expand -t 16
@@ -27,7 +27,15 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: install  # Start everything and watch: make demo DEMO="--exit --json numbers.json"
 	@$(BIN)/streams demo $(DEMO)
 
-test: lint  # Check and run all tests
+# What kills and restarts whole servers stands apart: it takes minutes, and a machine that does nothing else.
+QUICK := tests/unit tests/property tests/docs/test_names.py tests/conformance \
+	$(addprefix tests/integration/test_,foreign_commits.py lag.py readers_postgres.py replay.py runtime_frozen.py \
+	runtime_offsets.py runtime_poison.py runtime_rebalance.py runtime_retry.py sink.py)
+
+test: lint  # Check, and run the tests on a stack of their own
+	@$(BIN)/python -m pytest $(QUICK)
+
+test-all: lint  # The same with all that kills servers, starts from nothing, and runs the documentation
 	@$(BIN)/python -m pytest
 
 lint: install  # Style, types and the direction of imports
