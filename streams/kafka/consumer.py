@@ -8,6 +8,8 @@ never before.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -27,7 +29,11 @@ from streams.runtime.ports import Checkpoint, Committed, Listener, Message, Part
 from streams.topics import MESSAGE_BYTES_MAX
 
 log = logging.getLogger(__name__)
+# The client's own words, but for its failed connections: error_cb tells of them too.
+_client_log = logging.getLogger(f"{__name__}.client")
+_client_log.addFilter(lambda record: not record.getMessage().startswith("FAIL "))
 
+NOTE_SECONDS = 10.0  # a broker that is down fails us several times a second: each kind of error is said this often
 _ANSWER_SECONDS_MAX = 10.0
 # A member is given up after this; its heartbeats go out three times as often.
 SESSION_TIMEOUT_MS = 6_000
@@ -51,7 +57,7 @@ def _options(config: Settings, group: str, instance: str | None) -> dict[str, An
         "queued.max.messages.kbytes": 32 * 1024,  # a partition; the default of 64 MiB is too much for twelve
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
-        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.ms": 500,  # the client does not back off further from its bootstrap server
         "reconnect.backoff.max.ms": 1_000,
         "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are picked up within a minute
         "allow.auto.create.topics": False,
@@ -65,7 +71,8 @@ class KafkaLog:
         self._topic = topic
         self._listener: Listener | None = None
         options = _options(config, group, instance) | {"error_cb": self._note, "on_commit": self._note_commit}
-        self._consumer = Consumer(options, logger=log)
+        self._consumer = Consumer(options, logger=_client_log)
+        self._noted_at: dict[int, float] = {}  # by error code
         self._fatal: KafkaError | None = None
         self._refused: set[Partition] = set()
         self._in_hand: list[Message] = []
@@ -187,7 +194,10 @@ class KafkaLog:
         """Runs inside poll: it must not raise. librdkafka mends all but the fatal ones itself."""
         if error.fatal():
             self._fatal = error
-        log.warning("kafka: %s", error.str())
+        now = time.monotonic()
+        if now - self._noted_at.get(error.code(), -math.inf) >= NOTE_SECONDS:
+            self._noted_at[error.code()] = now
+            log.warning("kafka: %s", error.str())
 
     def _note_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """Runs inside poll: it must not raise. A refused commit is followed by another, or by the loss."""
