@@ -1,6 +1,7 @@
 """What a reader's author imports."""
 
 from streams.contract import (
+    Context,
     Delete,
     DocumentSaved,
     Increment,
@@ -14,6 +15,7 @@ from streams.contract import (
 )
 
 __all__ = [
+    "Context",
     "Delete",
     "DocumentSaved",
     "Increment",

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from streams.errors import ConfigError
 
 # One local stack uses the ports PORT_BASE … PORT_BASE + 9.
-PORT_OFFSETS = {"postgres": 0, "kafka": 1, "controller": 2, "connect": 3, "registry": 4, "api": 5}
+PORT_OFFSETS = {"postgres": 0, "kafka": 1, "controller": 2, "connect": 3, "registry": 4, "api": 5, "analytics": 6}
 
 
 def _port(part: str) -> Any:
@@ -58,6 +58,15 @@ class Settings(BaseSettings):
     api_host: str = "127.0.0.1"
     api_port: int = _port("api")
     api_url: str = _local("api", "http://")
+    analytics_host: str = "127.0.0.1"
+    analytics_port: int = _port("analytics")
+
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = Field(default=0, ge=0, le=65535)  # of `streams run`; 0: no metrics
+    group_protocol: Literal["classic", "consumer"] = "classic"  # consumer: KIP-848, assigned by the broker
+
+    # Writes are refused while more of the write-ahead log than this waits for the relay; Postgres keeps 4 GB for it.
+    outbox_backlog_bytes_max: int = Field(default=1024**3, ge=1)
 
     provider_url: str | None = None  # OpenAI-compatible base URL; unset: the summarizer works offline
     provider_key: str = "none"
@@ -80,6 +89,7 @@ class Settings(BaseSettings):
             "sasl.username": self.kafka_sasl_username,
             "sasl.password": self.kafka_sasl_password,
             "ssl.ca.location": str(self.kafka_ssl_ca) if self.kafka_ssl_ca else None,
+            "reconnect.backoff.max.ms": 1_000,  # by default one that was away may be found only 10 s after its return
         }
         return {name: value for name, value in options.items() if value is not None}
 

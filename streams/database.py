@@ -41,7 +41,8 @@ def connect(config: Settings, *, autocommit: bool = False, **options: str) -> Co
 
 
 def _no_answer(config: Settings, error: psycopg.OperationalError) -> str:
-    reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no answer"
+    """Of each address that was tried the first line says why, after who was asked; a hint follows it."""
+    reason = str(error).strip().partition("\n")[0].rpartition(" failed: ")[2] or "no answer"
     return f"Postgres at {config.db_host}:{config.db_port} cannot be used: {reason}"
 
 

@@ -4,6 +4,7 @@
     ├── ConfigError              2    a setting or an argument is wrong
     ├── StackError               3    a local server did not install, start, stop or answer
     │   └── Unavailable          3    a server that we need does not answer (Postgres, Kafka, Connect, registry)
+    │       └── Overloaded            too much waits already; carries when to come again
     ├── ReaderError              4    a reader is badly declared, or not found
     │   └── Unfinished           4    readers did not finish their documents in time, or gave some up
     ├── SchemaError              5    an event and its schema do not fit
@@ -16,9 +17,11 @@
     │   ├── UnusableFile              a file holds no text that can be saved
     │   └── NotFound                  there is no such document, job or query
     ├── RelayError               6    the connector, the publication or the slot is not as it must be
+    │   └── RowRefused           6    the broker does not take a row of the outbox; carries its seq
     ├── ReplayRefused            7    a plan cannot be applied; no offset was changed
     ├── UnknownGroup             8    no such consumer group, with the nearest names
     ├── NotSolved                9    an exercise's solution lacks something
+    ├── RescoreRefused          10    a re-score cannot be begun, resumed or cancelled; nothing was changed
     └── OwnershipLost                 another worker owns the partition now; nothing was written
 
 Raised by every layer, caught by `streams.cli.main`, which prints the message as one sentence and exits with
@@ -48,6 +51,14 @@ class StackError(StreamsError):
 
 class Unavailable(StackError):
     """A server that we need does not answer."""
+
+
+class Overloaded(Unavailable):
+    """Too much waits already; nothing was written."""
+
+    def __init__(self, message: str, retry_after_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class ReaderError(StreamsError):
@@ -109,6 +120,15 @@ class RelayError(StreamsError):
     exit_code = 6
 
 
+class RowRefused(RelayError):
+    """The broker does not take a row of the outbox."""
+
+    def __init__(self, seq: int, reason: str) -> None:
+        super().__init__(f"row {seq} cannot be published, and all behind it wait: {reason}")
+        self.seq = seq
+        self.reason = reason
+
+
 class ReplayRefused(StreamsError):
     """A plan cannot be applied; no offset was changed."""
 
@@ -125,6 +145,12 @@ class NotSolved(StreamsError):
     """An exercise's solution lacks something."""
 
     exit_code = 9
+
+
+class RescoreRefused(StreamsError):
+    """A re-score cannot be begun, resumed or cancelled; nothing was changed."""
+
+    exit_code = 10
 
 
 class OwnershipLost(StreamsError):

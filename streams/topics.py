@@ -62,7 +62,27 @@ def dead_letters(reader: str) -> Topic:
     return Topic(f"{DOCUMENTS_SAVED.name}.{reader}.dlq", DOCUMENTS_SAVED.partitions, "dead-letter.avsc")
 
 
-FIXED = (DOCUMENTS_SAVED, HEARTBEAT, CANARY)
+def changelog(group: str) -> Topic:
+    """The topic in which the analytics of this group keep their table: of each key the latest record counts.
+
+    As many partitions as the log, since a row stands in the partition of its event. In small segments: all is read at
+    each start, and what stands in the last segment is not compacted.
+    """
+    config = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024), "segment.ms": "86400000"}
+    return Topic(f"{group}-documents-changelog", DOCUMENTS_SAVED.partitions, config=config)
+
+
+ANALYTICS = "analytics"  # the consumer group, and what Faust begins its topics' names with
+RESCORER = "rescorer"  # the consumer group that works through the chunks of a re-score
+# A chunk is work to do, not history: whatever of it was not done in a week, `streams rescore resume` sends again.
+RESCORE = Topic(
+    "documents-rescore",
+    partitions=12,
+    schema="rescore-chunk.avsc",
+    config={**LOG_CONFIG, "retention.ms": str(7 * 24 * 3600 * 1000)},
+)
+FIXED = (DOCUMENTS_SAVED, HEARTBEAT, CANARY, changelog(ANALYTICS), RESCORE, dead_letters(RESCORER))
+NOT_RELAYED = (HEARTBEAT, changelog(ANALYTICS))  # no row of the outbox goes there
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

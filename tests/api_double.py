@@ -37,10 +37,16 @@ class EncoderDouble:
         return b"frame!"
 
 
-def client(database: DatabaseDouble) -> TestClient:
+class DoorDouble:
+    """Open."""
+
+    def require(self) -> None: ...
+
+
+def client(database: DatabaseDouble, door: Any = None) -> TestClient:
     """A client of the application with the doubles in place; its lifespan, which connects, is not entered."""
     app = create_app(Settings())
-    resources = Resources(database, EncoderDouble())  # type: ignore[arg-type]
+    resources = Resources(database, EncoderDouble(), door or DoorDouble())  # type: ignore[arg-type]
 
     async def with_resources(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "state": {"resources": resources}}, receive, send)

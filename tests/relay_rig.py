@@ -143,6 +143,12 @@ class Events:
     def ids(self, key: str | None = None) -> list[str]:
         return [header(record, "id") for record in self.records(key)]
 
+    def came_in_order(self, key: str) -> bool:
+        """Whether the key's events first came in the order in which they were sent."""
+        came = list(dict.fromkeys(self.ids(key)))
+        wanted = set(came)
+        return came == [event_id for event_id in self.sent if event_id in wanted]
+
 
 def header(record: Message, name: str) -> str:
     headers: dict[str, Any] = dict(record.headers() or [])

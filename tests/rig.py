@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,14 @@ from uuid import uuid4
 import psutil
 import psycopg
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from rich.console import Console
 
@@ -32,7 +40,7 @@ from streams.database import connect
 from streams.kafka.codec import Codec
 from streams.kafka.registry import Registry
 from streams.kafka.topics_admin import TopicsAdmin
-from streams.ops.worker import assembled
+from streams.ops.worker import Wiring, assembled
 from streams.outbox.save import Document, Origin, Saved, delete, save
 from streams.runtime.loop import Loop
 from streams.stack import local
@@ -107,7 +115,9 @@ class Rig:
     @cached_property
     def producer(self) -> Producer:
         # As Connect partitions: librdkafka's default would put the same key elsewhere.
-        return Producer({**self.config.kafka_client(), "partitioner": "murmur2_random", "message.max.bytes": 8_388_608})
+        # Idempotent: what is sent again must not come behind what was sent after it.
+        options = {"partitioner": "murmur2_random", "message.max.bytes": 8_388_608, "enable.idempotence": True}
+        return Producer({**self.config.kafka_client(), **options})
 
     @cached_property
     def host(self) -> str:
@@ -139,6 +149,10 @@ class Rig:
         """document id → (state, version)."""
         found = self.rows("SELECT document_id, state, version FROM readers.progress WHERE reader = %s", group)
         return {document_id: (state, version) for document_id, state, version in found}
+
+    def states(self, group: str) -> dict[str, int]:
+        """state → how many documents."""
+        return Counter(state for state, _ in self.progress(group).values())
 
     def done(self, group: str) -> dict[str, int]:
         """document id → the version applied last."""
@@ -178,9 +192,14 @@ class Rig:
     def produce(self, topic: str, *records: Mapping[str, Any]) -> None:
         """Put records into the log and wait until it has them; each is what Producer.produce takes."""
         faults: list[object] = []
+        producer = self.producer
         for record in records:
-            self.producer.produce(topic, **record, on_delivery=lambda error, _: faults.append(error))
-        assert self.producer.flush(20) == 0
+            producer.produce(topic, **record, on_delivery=lambda error, _: faults.append(error))
+        try:
+            eventually(lambda: producer.poll(0.02) >= 0 and len(faults) == len(records), 30, "the log has them")
+        except AssertionError:
+            del self.producer  # what it could not deliver would come in the way of other tests
+            raise
         assert not any(faults), faults
 
     def put(self, topic: str, document_id: str, version: int = 1, partition: int | None = None, **fields: Any) -> None:
@@ -211,12 +230,18 @@ class Rig:
         return sum(end - committed.get(number, (0, ""))[0] for number, end in self.ends(topic).items())
 
     def commit(self, group: str, topic: str, positions: Mapping[int, int], metadata: str | None = None) -> None:
-        """Commit as another tool would, for a group without members."""
+        """Commit as another tool would, once the members of the group are gone."""
         consumer = Consumer({**self.config.kafka_client(), "group.id": group, "enable.auto.commit": False})
         marks: dict[str, Any] = {} if metadata is None else {"metadata": metadata}
         offsets = [TopicPartition(topic, number, position, **marks) for number, position in positions.items()]
-        for one in consumer.commit(offsets=offsets, asynchronous=False) or ():
-            assert one.error is None, one.error
+
+        def committed() -> bool:
+            try:
+                return all(one.error is None for one in consumer.commit(offsets=offsets, asynchronous=False) or ())
+            except KafkaException as error:
+                raise AssertionError(error) from error
+
+        eventually(committed, 15)
         consumer.close()
 
     def start_at_end(self, group: str) -> None:
@@ -235,7 +260,7 @@ class Rig:
 
         def run() -> None:
             try:
-                with assembled(self.config, reader, topic) as loop:
+                with assembled(self.config, reader, Wiring(topic)) as loop:
                     made.append(loop)
                     begun.set()
                     loop.run()
@@ -261,28 +286,26 @@ class Rig:
 
         Without a prefix it runs the built-in ones.
         """
-        groups = [prefix + name for name in names]
-        self.groups.update(groups)
+        command, env = self.invocation(prefix, *names, workers=workers, **environment)
         log = self.scratch / f"{unique('run')}.log"
-        env = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(self._plugin), str(ROOT)]),
-            "TEST_GROUP_PREFIX": prefix,
-            **environment,
-        }
         with log.open("wb") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "streams.cli.main", "run", *groups, "--workers", str(workers)],
-                env=env,
-                stdout=said,
-                stderr=said,
-            )
+            process = subprocess.Popen(command, env=env, stdout=said, stderr=said)
         try:
             yield Command(process, log)
         finally:
             if process.poll() is None:
                 process.kill()  # its workers follow within a second
             process.wait(10)
+
+    def invocation(
+        self, prefix: str, *names: str, workers: int, **environment: str
+    ) -> tuple[list[str], dict[str, str]]:
+        """What `command` runs, and its environment."""
+        groups = [prefix + name for name in names]
+        self.groups.update(groups)
+        path = os.pathsep.join([str(self._plugin), str(ROOT)])
+        env = {**os.environ, "PYTHONPATH": path, "TEST_GROUP_PREFIX": prefix, **environment}
+        return [sys.executable, "-m", "streams.cli.main", "run", *groups, "--workers", str(workers)], env
 
     @cached_property
     def _plugin(self) -> Path:
@@ -293,7 +316,9 @@ class Rig:
         modules = sorted(path.stem for path in (ROOT / READERS.replace(".", "/")).glob("[a-z]*.py"))
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: distributary-test-readers\nVersion: 0\n")
         (info / "entry_points.txt").write_text(
-            "[streams.readers]\n" + "".join(f"{module} = {READERS}.{module}\n" for module in modules)
+            "[streams.readers]\n"
+            + "".join(f"{module} = {READERS}.{module}\n" for module in modules)
+            + "[streams.scorers]\nstrict = tests.scorers_for_tests:Strict\n"
         )
         return folder
 
@@ -323,15 +348,29 @@ class Rig:
             finally:
                 session.execute(allow % "true")
 
+    def fill_disk(self, part: str) -> None:
+        """No write of a server of the stack to any file succeeds from now on: for it the disk is full.
+
+        A limit on the size of its files does that without a disk to fill, and without privilege. It ends with it.
+        """
+        server = self.server(part)
+        _, hard = server.rlimit(psutil.RLIMIT_FSIZE)
+        server.rlimit(psutil.RLIMIT_FSIZE, (1, hard))
+
     def kill(self, part: str) -> None:
         """kill -9 of a server of the stack."""
         server = self.server(part)
         server.kill()
-        eventually(lambda: not psutil.pid_exists(server.pid), 60)
+        server.wait(60)
 
     def heal(self) -> None:
         """What `streams up` does."""
         local.up(self.config, Console(stderr=True))
+        self._renew()
+
+    def runs(self, part: str) -> bool:
+        """Whether a server of the stack runs."""
+        return LocalProcess(part, self.config.home.resolve()).running() is not None
 
     def server(self, part: str) -> psutil.Process:
         found = LocalProcess(part, self.config.home.resolve()).running()
@@ -342,11 +381,18 @@ class Rig:
     def forgetting(self) -> Iterator[None]:
         """Afterwards the readers and topics made in between are gone: jobs would wait for them, the broker be slow."""
         groups, topics = set(self.groups), set(self.topics)
+        self._renew()
         try:
             yield
         finally:
+            self._renew()
             self._forget(self.groups - groups - set(BUILT_IN), self.topics - topics)
             self.groups, self.topics = groups, topics
+
+    def _renew(self) -> None:
+        """Have new clients: the broker that these knew may have been killed or frozen (streams.kafka.brokers)."""
+        for name in ("admin", "producer"):
+            self.__dict__.pop(name, None)
 
     def _forget(self, groups: set[str], topics: set[str]) -> None:
         """A topic of dead letters that were sent stays: the relay may still have to put them there."""

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-_POLL_SECONDS = 0.05
+# Between two looks: what comes soon is seen soon, and what takes long does not have the processor spent on asking.
+_POLL_SHARE, _POLL_SECONDS_MIN, _POLL_SECONDS_MAX = 0.1, 0.02, 0.25
 _PORTS_OF_A_STACK = 10
 
 
@@ -18,7 +19,7 @@ def eventually(check: Callable[[], T], seconds: float = 30.0, message: str = "")
 
     Fails after `seconds` with `message` and what the last try gave. Any other exception passes through.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while True:
         try:
             last: object = (result := check())
@@ -26,9 +27,9 @@ def eventually(check: Callable[[], T], seconds: float = 30.0, message: str = "")
                 return result
         except AssertionError as error:
             last = error
-        if time.monotonic() > deadline:
+        if (waited := time.monotonic() - began) > seconds:
             raise AssertionError(f"{message or 'it'} did not happen within {seconds} s; last seen: {last!r}")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(min(max(waited * _POLL_SHARE, _POLL_SECONDS_MIN), _POLL_SECONDS_MAX))
 
 
 def free_port_base() -> int:

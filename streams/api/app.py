@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 from streams.api import health, reads, saved_queries, writes
+from streams.api.door import Door
 from streams.api.limits import LimitSize
 from streams.api.problems import RESPONSES, add_handlers
 from streams.api.resources import CONNECTIONS_MAX, POOL_WAIT_SECONDS_MAX, SESSION_OPTIONS, Database, Encoder, Resources
@@ -48,8 +49,10 @@ def _lifespan(config: Settings) -> Callable[[FastAPI], AbstractAsyncContextManag
         connections = pool(config, CONNECTIONS_MAX, wait_seconds_max=POOL_WAIT_SECONDS_MAX, **SESSION_OPTIONS)
         with connections as opened, closing(Database(opened)) as database, closing(Registry(config)) as registry:
             encoder = Encoder(Codec(registry))
-            learning = asyncio.create_task(encoder.learn())
-            yield {"resources": Resources(database, encoder)}
-            learning.cancel()
+            door = Door(config.outbox_backlog_bytes_max)
+            beside = [asyncio.create_task(encoder.learn()), asyncio.create_task(door.watch(database))]
+            yield {"resources": Resources(database, encoder, door)}
+            for task in beside:
+                task.cancel()
 
     return lifespan

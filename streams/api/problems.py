@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from streams.errors import InvalidField, NotFound, StreamsError, TooLarge, Unavailable
+from streams.errors import InvalidField, NotFound, Overloaded, StreamsError, TooLarge, Unavailable
 
 RETRY_AFTER_SECONDS = 1
 
@@ -73,9 +73,9 @@ class Problem(JSONResponse):
         return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def unavailable(detail: str) -> Problem:
+def unavailable(detail: str, retry_after_seconds: int = RETRY_AFTER_SECONDS) -> Problem:
     """503: nothing is wrong with the request, and it is worth another try."""
-    return Problem(503, detail, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+    return Problem(503, detail, {"Retry-After": str(retry_after_seconds)})
 
 
 def invalid(fields: list[tuple[str, str]]) -> Problem:
@@ -118,6 +118,8 @@ def _of_ours(error: StreamsError) -> Problem:
             return Problem(413, str(error))
         case NotFound():
             return Problem(404, str(error))
+        case Overloaded():
+            return unavailable(str(error), error.retry_after_seconds)
         case Unavailable():
             return unavailable(str(error))
         case _:

@@ -1,4 +1,4 @@
-"""What the routes work with: the database behind a deadline, and the encoder once the registry has answered.
+"""What the routes work with: the database behind a deadline, the encoder once the registry has answered, the door.
 
 Made by `streams.api.app` for the life of the process, where the routes find it by `resources`.
 """
@@ -13,6 +13,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import psycopg
 from fastapi import Request
 
+from streams.api.door import Door
 from streams.database import Connection, Pool
 from streams.errors import StreamsError, Unavailable
 from streams.kafka.codec import Codec
@@ -97,10 +98,11 @@ class Encoder:
 
 
 class Resources(NamedTuple):
-    """One process's database and encoder."""
+    """One process's database, encoder and door."""
 
     database: Database
     encoder: Encoder
+    door: Door
 
 
 def resources(request: Request) -> Resources:

@@ -66,8 +66,9 @@ async def _write(
     request: Request, response: Response, write: Callable[..., Saved], subject: Any, content: Callable[[], str]
 ) -> Accepted:
     """Run `write`, and answer with its job; `content` tells requests to one path apart."""
-    database, encoder = resources(request)
+    database, encoder, door = resources(request)
     encoder.require()
+    door.require()
     saved = await database.run(write, encoder.encode, subject, _origin(request, content))
     response.headers["Location"] = f"/jobs/{saved.job_id}"
     return Accepted(job_id=saved.job_id, document_id=saved.document_id, version=saved.version)

@@ -87,9 +87,9 @@ class Connect:
         answer = self._call("GET", f"/connectors/{name}/status", absent_ok=True)
         return None if answer.status_code == httpx.codes.NOT_FOUND else _state(answer.json())
 
-    def restart(self, name: str) -> None:
-        """Restart whatever of the connector and its task has failed."""
-        self._call("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true")
+    def restart(self, name: str, *, only_failed: bool = True) -> None:
+        """Restart whatever of the connector and its task has failed, or both."""
+        self._call("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed={str(only_failed).lower()}")
 
     def restart_task(self, name: str) -> None:
         """Restart the task, failed or not."""

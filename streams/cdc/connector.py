@@ -16,8 +16,11 @@ from streams.cdc.connect import Connect, ConnectorState
 from streams.errors import RelayError
 
 NAME = "documents-outbox"
+OFFSETS_TOPIC = "connect-offsets"  # of both workers that are shipped; no task starts before it has read all of it
 # A Connect worker that was killed with the broker takes a session (6 s) and a rebalance to come back.
-RUNNING_SECONDS_MAX = 60.0
+RUNNING_SECONDS_MAX = 90.0
+# Seen after the broker was frozen or killed: a connector that stays UNASSIGNED or RESTARTING, and nobody starts it.
+STUCK_SECONDS = 30.0
 _RESTARTS_MAX = 3
 _STALE_SECONDS = 3.0  # for so long may Connect still tell the state from before a restart
 _PAUSE_SECONDS = 0.05
@@ -35,18 +38,24 @@ def wanted() -> dict[str, str]:
     return dict(json.loads(_text()))
 
 
-def wait_until_running(connect: Connect, seconds_max: float = RUNNING_SECONDS_MAX) -> int:
-    """Return once the connector and its task run; what has failed is restarted. Gives the number of restarts.
+def wait_until_running(
+    connect: Connect, unblock: Callable[[], object], seconds_max: float = RUNNING_SECONDS_MAX
+) -> int:
+    """Return once the connector and its task run; what has failed, or is stuck, is restarted. Gives how often it was.
 
-    A start can fail for a reason that passes: the worker was slow to read its own topics, the slot still taken. Raises
-    RelayError: it fails each time (with the reason), or took too long.
+    A start can fail for a reason that passes: the worker was slow to read its own topics, the slot still taken. One
+    that is stuck waits for what `unblock` ends: an open transaction in OFFSETS_TOPIC. Raises RelayError: it fails each
+    time (with the reason), or took too long; and what `unblock` raises.
     """
     deadline, restarts = time.monotonic() + seconds_max, 0
     while True:
-        state = _wait(connect, deadline - time.monotonic(), until=lambda now: now.running or now.failed)
-        if state is None or not state.failed or restarts == _RESTARTS_MAX:
+        left = deadline - time.monotonic()
+        state = _wait(connect, min(left, STUCK_SECONDS), until=lambda now: now.running or now.failed)
+        if state is None or state.running or left < STUCK_SECONDS or restarts == _RESTARTS_MAX:
             break
-        connect.restart(NAME)
+        if not state.failed:
+            unblock()
+        connect.restart(NAME, only_failed=state.failed)
         restarts += 1
         _wait(connect, _STALE_SECONDS, until=lambda now: not now.failed)
     if state is not None and state.failed:

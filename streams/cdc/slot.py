@@ -25,6 +25,8 @@ CREATE_SECONDS_MAX = 30
 # Setup, repair, re-emit and prune: one at a time, whatever the process.
 _MAINTENANCE_LOCK = 0x6F757462
 _MAINTENANCE_SECONDS_MAX = 120
+# Held by the polling relay while it works: one at a time, and whoever looks at the slot sees that it runs.
+POLLING_LOCK = 0x706F6C6C
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 _sql = queries(Path(__file__).parent / "sql")
@@ -45,6 +47,8 @@ class SlotState:
     confirmed: str | None = None
     lag_bytes: int | None = None
     safe_bytes: int | None = None
+    held_bytes: int | None = None
+    polled: bool = False
 
     @property
     def lost(self) -> bool:
@@ -64,7 +68,7 @@ class SlotState:
 
 def read_state(connection: Connection) -> SlotState:
     """The publication and the slot as they are now."""
-    return SlotState(*_sql.slot_state(connection, publication=NAME, slot=NAME))
+    return SlotState(*_sql.slot_state(connection, publication=NAME, slot=NAME, polling_lock=POLLING_LOCK))
 
 
 def create_publication(connection: Connection) -> None:

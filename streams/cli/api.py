@@ -1,15 +1,15 @@
 """`streams api`: serve the HTTP API until SIGTERM or Ctrl-C. Calls `streams.api.app` under uvicorn.
 
-It starts also when Postgres or the registry is down: writes are then answered 503 until both are there.
+It starts also when Postgres or the registry is down: writes are then answered 503 until both are there. Beside it, one
+process at a time records the readers' lag (`streams.ops.lag_recorder`), probes the servers (`streams.ops.probes`) and
+restarts the connector when it has failed (`streams.ops.relay_care`).
 """
 
 from __future__ import annotations
 
 import gc
 import logging
-import os
 import signal
-import socket
 import sys
 from typing import Annotated
 
@@ -26,14 +26,21 @@ def api(
     """Serve the HTTP API: POST /documents, GET /jobs/{id}, and the rest; /docs describes it."""
     import uvicorn
 
+    from streams import logs
     from streams.api.app import create_app
+    from streams.cli._listen import listen
     from streams.config import settings
+    from streams.ops.lag_recorder import recording
+    from streams.ops.probes import probing
+    from streams.ops.relay_care import caring
 
     config = settings()
-    with _listener(host or config.api_host, port or config.api_port) as listener:
+    logs.configure(for_people=sys.stderr.isatty())
+    with listen("the API", host or config.api_host, port or config.api_port, backlog=2048) as listener:
         server = uvicorn.Server(
             uvicorn.Config(
                 create_app(config),
+                log_config=None,
                 log_level="warning",
                 access_log=False,
                 proxy_headers=False,
@@ -48,15 +55,5 @@ def api(
         gc.freeze()
         # uvicorn drains, and then raises the signal again for us: the end that was asked for is no failure.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        server.run(sockets=[listener])
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    """The socket to serve on. Raises StackError if the address cannot be had."""
-    from streams.errors import StackError
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise StackError(f"the API cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error
+        with recording(config), probing(config), caring(config):
+            server.run(sockets=[listener])

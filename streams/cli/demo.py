@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streams.cli._numbers import finite
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,7 +22,7 @@ def demo(
     leave: Annotated[bool, typer.Option("--exit", help="Stop everything when the readers are done.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the numbers to this file.")] = None,
     seconds_max: Annotated[
-        float, typer.Option(help="How long the readers may take after the last save.", min=1)
+        float, typer.Option(help="How long the readers may take after the last save.", min=1, callback=finite)
     ] = 240.0,
 ) -> None:
     """Start everything, save some hundred real documents, and watch three readers work through them.

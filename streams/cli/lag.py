@@ -1,25 +1,30 @@
-"""`streams lag`: how far groups are behind, now or watched. Calls `streams.ops.lag`."""
+"""`streams lag`: how far groups are behind, where that goes, and what would help; now, measured, or watched.
+
+Calls `streams.ops.lag_watch`, which asks; `streams.core` judges; `streams.cli._lag_show` and `_lag_plot` show.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streams.cli._columns import columns, duration
-from streams.errors import Unavailable
+from streams.cli._numbers import finite
+from streams.errors import ConfigError, Unavailable
 
 if TYPE_CHECKING:
-    from streams.core.lag import GroupLag, PartitionLag
+    from streams.config import Settings
+    from streams.core.outlook import Outlook
+    from streams.ops.lag_watch import LagWatch
 
-_HEADS = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "AGE", "LOST", "STATE", "NOTE")
-_LEFT = frozenset({"GROUP", "TOPIC", "STATE", "NOTE"})
 _WATCH_SECONDS = 2.0
+_MEASURE_SECONDS = 10.0
+_SIZE_MAX = 1e9
 
 
 class Reset(StrEnum):
@@ -30,38 +35,133 @@ class Reset(StrEnum):
 
 
 def lag(
-    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group; repeat for several.")] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Only this group; repeat for several. The relay is one too.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Sample every 2 seconds until Ctrl-C.")] = False,
+    measure: Annotated[
+        float | None,
+        typer.Option(
+            "--measure",
+            metavar="SECONDS",
+            min=1,
+            callback=finite,
+            help="Sample for so long first, so that rates are known.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one line a sample.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="Only the sentences, one a group.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Say how each number was come by.")] = False,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the lag over time.")] = None,
+    since: Annotated[str, typer.Option("--since", help="How far back the chart goes: 1h, 2d.")] = "1h",
+    size: Annotated[bool, typer.Option("--size", help="Say how many workers a rate needs.")] = False,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate", metavar="JOBS", min=0, max=_SIZE_MAX, callback=finite, help="Jobs per second, for --size."
+        ),
+    ] = None,
+    seconds_per_job: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds-per-job",
+            metavar="SECONDS",
+            min=0,
+            max=_SIZE_MAX,
+            callback=finite,
+            help="How long a job takes one worker.",
+        ),
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write samples to Postgres until Ctrl-C, as `streams api` does.")
+    ] = False,
     reset: Annotated[
         Reset, typer.Option("--reset", help="Where a group's readers start that have no commit.")
     ] = Reset.EARLIEST,
 ) -> None:
-    """Show the lag of consumer groups: offsets behind the log's end, and the age of the oldest record that waits."""
+    """Show the lag of consumer groups: how far behind, how long, what comes and goes, and what would help."""
     from streams.config import settings
-    from streams.ops.lag import LagSampler
 
-    with LagSampler(settings(), reset.value) as sampler:
-        if not watch:
-            groups = sampler.sample(group or ())
-            typer.echo(json.dumps(_json(groups), indent=2) if as_json else f"{_table(groups)}\n\n{_totals(groups)}")
-        elif as_json:
-            _watch(lambda: typer.echo(json.dumps(_json(sampler.sample(group or ())))))
-        else:
-            _watch_table(lambda: sampler.sample(group or ()))
+    groups = group or []
+    if size and rate is not None and seconds_per_job is not None and not groups:
+        _size(rate, seconds_per_job, None, as_json)
+    elif record:
+        _record(settings(), groups)
+    else:
+        from streams.ops.lag_watch import LagWatch
+
+        with LagWatch(settings(), groups, reset.value, seconds_per_job) as watched:
+            if size:
+                _size_of(_seen(watched, measure, rates=rate is None or seconds_per_job is None), rate, as_json)
+            elif plot is not None:
+                if plot.suffix != ".png":
+                    raise ConfigError(f"--plot draws a PNG: give it a name that ends in .png, not {plot.name}")
+                _plot(settings(), groups, watched, plot, since, measure)
+            elif watch:
+                _watch_json(watched) if as_json else _watch_table(watched)
+            else:
+                _print(_seen(watched, measure, rates=explain), as_json, summary, explain)
 
 
-def _watch_table(sample: Callable[[], list[GroupLag]]) -> None:
+def _seen(watched: LagWatch, seconds: float | None, rates: bool) -> list[Outlook]:
+    """Measured for so long; without a length as it is now, and measured if `rates` are needed that nobody recorded."""
+    seen = watched.look() if seconds is None else []
+    if seconds is not None or (rates and not all(one.flow for one in seen)):
+        seen = watched.measure_for(seconds or _MEASURE_SECONDS)
+    _warn(watched)
+    return seen
+
+
+def _warn(watched: LagWatch) -> None:
+    """Beside what is shown, that something is missing there."""
+    if watched.fault is not None:
+        typer.echo(_missing(watched.fault), err=True)
+
+
+def _missing(fault: str) -> str:
+    return f"warning: relay, rates and parked records may be missing: {fault}"
+
+
+def _print(groups: list[Outlook], as_json: bool, summary: bool, explain: bool) -> None:
+    from streams.cli import _lag_show as show
+    from streams.core.explain import explanation
+
+    if as_json:
+        typer.echo(json.dumps(show.as_json(groups), indent=2))
+        return
+    typer.echo(show.sentences(groups) if summary else f"{show.table(groups)}\n\n{show.sentences(groups)}")
+    for group in groups if explain else ():
+        typer.echo("\n".join([f"\n{group.lag.group}", *(f"  {line}" for line in explanation(group))]))
+
+
+# --------------------------------------------------------------------------------------------------- watched
+
+
+def _watch_json(watched: LagWatch) -> None:
+    from streams.cli._lag_show import as_json
+
+    def print_line() -> None:
+        typer.echo(json.dumps(as_json(watched.measure())))
+        _warn(watched)
+
+    _watch(print_line)
+
+
+def _watch_table(watched: LagWatch) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    def show() -> None:
-        groups = sample()
-        text = f"{_totals(groups)}\n\n{_table(groups)}"  # what does not fit on the screen is cut at the bottom
+    from streams.cli import _lag_show as show
+
+    def draw() -> None:
+        groups = watched.measure()
+        missing = [_missing(watched.fault)] if watched.fault else []
+        # What does not fit on the screen is cut at the bottom.
+        text = "\n\n".join([*missing, show.sparked(groups), show.table(groups)])
         live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
 
     with Live(auto_refresh=False) as live:
-        _watch(show)
+        _watch(draw)
 
 
 def _watch(show: Callable[[], None]) -> None:
@@ -77,47 +177,67 @@ def _watch(show: Callable[[], None]) -> None:
         return
 
 
-def _json(groups: list[GroupLag]) -> list[dict[str, Any]]:
-    return [_fields(group) | {"partitions": [_fields(row) for row in group.partitions]} for group in groups]
+# ----------------------------------------------------------------------------------------------------- sizing
 
 
-def _fields(row: GroupLag | PartitionLag) -> dict[str, Any]:
-    """All but the marks: words for people, each of which follows from the figures."""
-    return {field.name: getattr(row, field.name) for field in fields(row) if field.name != "marks"}
+def _size(rate: float, seconds_per_job: float, workers_max: int | None, as_json: bool) -> None:
+    from streams.core.sentences import size_sentence
+    from streams.core.sizing import workers_for
+
+    said = size_sentence(rate, seconds_per_job, workers_max)
+    found = {
+        "rate_per_second": rate,
+        "seconds_per_job": seconds_per_job,
+        "workers": workers_for(rate, seconds_per_job),
+        "workers_max": workers_max,
+        "sentence": said,
+    }
+    typer.echo(json.dumps(found, indent=2) if as_json else said)
 
 
-def _table(groups: list[GroupLag]) -> str:
-    return columns(_HEADS, [line for group in groups for line in _rows(group)], _LEFT)
+def _size_of(groups: list[Outlook], rate: float | None, as_json: bool) -> None:
+    """The size of one group, of what was given and, where it was not, measured. Raises ConfigError."""
+    if len(groups) != 1:
+        raise ConfigError("--size needs --rate and --seconds-per-job, or one --group to measure them of")
+    (seen,) = groups
+    rate = seen.flow.rate_in_per_second if rate is None and seen.flow else rate
+    a_job = seen.advice.seconds_per_job if seen.advice else None
+    if rate is None:
+        raise ConfigError(f"the rate of {seen.lag.group} could not be measured: give --rate")
+    if a_job is None:
+        raise ConfigError(
+            f"how long a job takes {seen.lag.group} is known only while work waits for its workers all the time: "
+            "give --seconds-per-job"
+        )
+    _size(rate, a_job, len(seen.lag.partitions), as_json)
 
 
-def _totals(groups: list[GroupLag]) -> str:
-    return "\n".join(f"{one.group}: {_total(one)}" for one in groups) or "The cluster has no consumer groups."
+# --------------------------------------------------------------------------------------------- over a long time
 
 
-def _total(group: GroupLag) -> str:
-    if group.lag_records == 0 and group.age_seconds == 0:
-        return "caught up"
-    return f"lag {_figure(group.lag_records)}, the oldest waits {duration(group.age_seconds)}"
+def _record(config: Settings, groups: list[str]) -> None:
+    from threading import Event
+
+    from streams.ops.lag_recorder import record
+
+    try:
+        record(config, Event(), groups)
+    except KeyboardInterrupt:
+        return
 
 
-def _rows(group: GroupLag) -> list[tuple[str, ...]]:
-    if not group.partitions:
-        note = "no commit and no assignment seen"
-        return [(group.group, "-", "-", "-", "-", "?", "?", "", group.state, note)]
-    return [(group.group, *_cells(row), group.state, ", ".join(row.marks)) for row in group.partitions]
+def _plot(
+    config: Settings, groups: list[str], watched: LagWatch, path: Path, since: str, measure: float | None
+) -> None:
+    """Draw what was recorded; where nothing was, or a measurement is asked for, what is measured."""
+    from streams.cli import _lag_plot
+    from streams.cli._lag_show import lags
+    from streams.core.times import parse_length
+    from streams.ops.lag_history import Chart, chart
 
-
-def _cells(row: PartitionLag) -> tuple[str, ...]:
-    return (
-        row.topic,
-        str(row.partition),
-        "-" if row.committed is None else str(row.committed),
-        _figure(row.log_end),
-        _figure(row.lag_records),
-        duration(row.age_seconds),
-        str(row.lost_records or ""),
-    )
-
-
-def _figure(number: int | None) -> str:
-    return "?" if number is None else str(number)
+    _lag_plot.require()
+    charted = Chart({}) if measure else chart(config, groups, parse_length(since).total_seconds())
+    if not charted.curves:
+        charted = Chart({one.lag.group: lags(one) for one in watched.measure_for(measure or _MEASURE_SECONDS)})
+    _lag_plot.plot(path, charted)
+    typer.echo(f"drew the lag of {', '.join(charted.curves)} into {path}")

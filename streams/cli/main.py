@@ -12,15 +12,21 @@ from typing import Annotated
 import typer
 
 from streams.cli import (
+    analytics,
     api,
     demo,
+    dlq,
     doctor,
     down,
     exercise,
+    lab,
     lag,
     logs,
+    new,
     outbox,
     replay,
+    replay_run,
+    rescore,
     run,
     save,
     schema,
@@ -28,7 +34,7 @@ from streams.cli import (
     status,
     up,
 )
-from streams.errors import StreamsError
+from streams.errors import ConfigError, StackError, StreamsError, Unavailable
 
 app = typer.Typer(
     name="streams",
@@ -46,13 +52,19 @@ app.command()(status.status)
 app.command()(save.save)
 app.command()(api.api)
 app.command()(run.run)
+app.command()(analytics.analytics)
 app.command()(logs.logs)
 app.command()(lag.lag)
+replay_run.add_to(replay.app)
 app.add_typer(replay.app, name="replay")
+app.add_typer(rescore.app, name="rescore")
 app.add_typer(exercise.app, name="exercise")
+app.add_typer(lab.app, name="lab")
+app.add_typer(new.app, name="new")
 app.command()(setup.setup)
 app.command()(doctor.doctor)
 app.add_typer(outbox.app, name="outbox")
+app.add_typer(dlq.app, name="dlq")
 app.add_typer(schema.app, name="schema")
 
 
@@ -82,9 +94,27 @@ def main() -> None:
     """Run the command line; the process ends with the error's exit code."""
     try:
         app()
-    except StreamsError as error:
+    except Exception as raised:
+        error = _as_ours(raised)
+        if error is None:
+            raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def _as_ours(error: Exception) -> StreamsError | None:
+    """The error itself, or what it means that Postgres ended a command in the middle; None for a fault of ours."""
+    if isinstance(error, StreamsError):
+        return error
+    psycopg = sys.modules.get("psycopg")  # too heavy to import for every command
+    if psycopg is None or not isinstance(error, psycopg.Error):
+        return None
+    said = str(error).strip().partition("\n")[0]
+    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
+        return StackError(f"the database is not set up ({said}): run `streams setup`")
+    if isinstance(error, psycopg.OperationalError):
+        return Unavailable(f"Postgres went away, or gave the command up: {said}")
+    return ConfigError(f"Postgres does not take that: {said}") if isinstance(error, psycopg.DataError) else None
 
 
 if __name__ == "__main__":

@@ -1,21 +1,30 @@
-"""`streams outbox status | prune | re-emit | skip | repair`. Calls `streams.ops.outbox` and `streams.ops.repair`."""
+"""`streams outbox status | prune | re-emit | skip | repair | relay`. Calls streams.ops's modules of those names."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 from datetime import UTC, datetime
+from threading import Event, Timer
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli._columns import duration
+from streams.cli._numbers import finite
+from streams.core.times import duration
+from streams.errors import ConfigError
 
 if TYPE_CHECKING:
     from streams.ops.outbox import OutboxStatus
 
 app = typer.Typer(help="The outbox and its relay to the log.", no_args_is_help=True)
 
+_RELAYS = {"polling": "polling (streams outbox relay)", "debezium": "Debezium", None: "none reads the outbox"}
 _UNKNOWN = "unknown: its server does not answer"
+# Of the polling relay, after it was told to end: what hangs by then is left, and a container is killed after 10 s.
+_END_SECONDS_MAX = 8.0
 
 
 @app.command()
@@ -35,6 +44,7 @@ def _figures(found: OutboxStatus) -> dict[str, Any]:
     waiting, slot, connector = found.unpublished, found.slot, found.connector
     oldest = max((row.age_seconds for row in waiting), default=0.0) if waiting is not None else None
     return {
+        "relay": "polling" if slot.polled else "debezium" if slot.active else None,
         "rows": found.rows,
         "unpublished_rows": None if waiting is None else len(waiting),
         "oldest_unpublished_seq": waiting[0].seq if waiting else None,
@@ -45,6 +55,7 @@ def _figures(found: OutboxStatus) -> dict[str, Any]:
             "active": slot.active,
             "wal_status": slot.wal_status,
             "lag_bytes": slot.lag_bytes,
+            "held_bytes": slot.held_bytes,
             "safe_bytes": slot.safe_bytes,
         },
         "connector": connector.connector if connector else None,
@@ -57,9 +68,13 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     """The same for people."""
     slot, rows = found["slot"], found["unpublished_rows"]
     waiting = f"{rows}" + (f", the oldest for {duration(found['oldest_unpublished_age_seconds'])}" if rows else "")
-    reading = f"{slot['wal_status']}, {'read' if slot['active'] else 'not read'}, {slot['lag_bytes']} bytes behind"
+    reading = (
+        f"{slot['wal_status']}, {'read' if slot['active'] else 'not read'}, {slot['lag_bytes']} bytes behind, "
+        f"{slot['held_bytes']} held back"
+    )
     margin = "no limit" if slot["safe_bytes"] is None else f"{slot['safe_bytes']} bytes until the slot is lost"
     return [
+        ("relay", _RELAYS[found["relay"]]),
         ("rows", str(found["rows"])),
         ("unpublished", _UNKNOWN if rows is None else waiting),
         ("publication", "there" if found["publication"] else "missing or wrong"),
@@ -98,7 +113,10 @@ def re_emit(
     from streams.config import settings
     from streams.ops import outbox
 
-    count = outbox.re_emit(settings(), _bound(since), _bound(until) if until else None)
+    first, last = _bound(since), _bound(until) if until else None
+    if type(first) is type(last) and first > last:  # type: ignore[operator]  # of one type
+        raise ConfigError(f"--since {since} is after --until {until}")
+    count = outbox.re_emit(settings(), first, last)
     typer.echo(f"emitted {count} events again")
 
 
@@ -127,3 +145,38 @@ def _repair(seqs: list[int]) -> None:
     from streams.ops import repair as work
 
     work.repair(settings(), typer.echo, seqs)
+
+
+@app.command()
+def relay(
+    interval: Annotated[
+        float, typer.Option(help="Seconds between two looks, while nothing waits.", min=0.01, callback=finite)
+    ] = 0.2,
+    batch: Annotated[int, typer.Option(help="Rows that are published at once.", min=1, max=10_000)] = 500,
+    take_over: Annotated[bool, typer.Option("--take-over", help="Stop Debezium's connector before.")] = False,
+) -> None:
+    """Relay by polling, where no Kafka Connect may run; a second one waits until the first ends."""
+    ended = _end_by_signals()
+    from streams import logs
+    from streams.config import settings
+    from streams.ops import polling
+
+    logs.configure(for_people=sys.stderr.isatty())
+    polling.relay(settings(), polling.Pace(interval, batch), ended, take_over)
+
+
+def _end_by_signals() -> Event:
+    """Set by the first SIGTERM or SIGINT; the second ends at once, and what hangs is not waited for."""
+    ended = Event()
+
+    def obey(_number: int, _frame: object) -> None:
+        if ended.is_set():
+            os._exit(130)
+        ended.set()
+        killer = Timer(_END_SECONDS_MAX, os._exit, [0])
+        killer.daemon = True
+        killer.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, obey)
+    return ended

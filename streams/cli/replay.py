@@ -14,7 +14,7 @@ from streams.errors import ConfigError
 if TYPE_CHECKING:
     from streams.core.replay import Move, Plan
 
-app = typer.Typer(help="Move a consumer group's offsets: plan, apply, undo.", no_args_is_help=True)
+app = typer.Typer(help="Move a group's offsets, or read a part of the log again beside it.", no_args_is_help=True)
 
 _HEADS = ("TOPIC", "PARTITION", "NOW", "TO", "RECORDS", "OLDEST", "SKIPPED", "TAKEN")
 _LEFT = frozenset({"TOPIC", "OLDEST"})
@@ -69,7 +69,7 @@ def apply(
     replays = Replays(settings())
     made = replays.plan(group, to, topic or ()) if to is not None else replays.read_plan(group, plan or Path())
     typer.echo(_shown(made))
-    _agree(yes, "Move the group?")
+    agree(yes, "Move the group?")
     with _watching(group):
         replays.apply(made)
     typer.echo(f"Moved {len(made.moves)} partitions of {group}. To take it back: {undo_command(group)}")
@@ -83,13 +83,13 @@ def undo(group: Group, yes: Yes = False) -> None:
 
     replays = Replays(settings())
     typer.echo(_shown(replays.undo_plan(group)))
-    _agree(yes, "Restore these?")
+    agree(yes, "Restore these?")
     with _watching(group):
         replays.undo(group)
     typer.echo(f"Restored {group}.")
 
 
-def _agree(yes: bool, question: str) -> None:
+def agree(yes: bool, question: str) -> None:
     if not yes and not typer.confirm(question):
         typer.echo("Nothing was changed.")
         raise typer.Exit(1)

@@ -6,7 +6,7 @@ Made by `streams.kafka.admin` and `streams.kafka.heads`; judged by `streams.core
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -53,14 +53,25 @@ class Head:
     timestamp_ms: int | None
 
 
+class Member(NamedTuple):
+    """A member of a group; its client's id may be that of others too, so its own tells them apart."""
+
+    client: str
+    host: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.client}@{self.host}"
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as its coordinator describes it; `members` are named by client and host."""
+    """A group as its coordinator describes it; `owners` says which member reads which partition."""
 
     name: str
     state: str
-    members: tuple[str, ...] = ()
-    assigned: frozenset[Partition] = frozenset()
+    members: tuple[Member, ...] = ()
+    owners: Mapping[Partition, Member] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ class Cluster:
 
     def read_by(self, commits: Iterable[Partition], group: Group | None) -> set[Partition]:
         """All partitions of the topics that a group has commits in or is assigned."""
-        topics = {topic for topic, _ in (*commits, *(group.assigned if group else ()))}
+        topics = {topic for topic, _ in (*commits, *(group.owners if group else ()))}
         return {partition for topic in topics for partition in self.partitions(topic)}
 
 

@@ -6,17 +6,18 @@ offsets first, the logs' bounds after them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
-from streams.core.groups import Group, Head, Log, Partition
+from streams.core.groups import Group, Head, Log, Member, Partition
 from streams.core.offsets import Position
 
 Reset = Literal["earliest", "latest"]
 Isolation = Literal["read_committed", "read_uncommitted"]
+UNKNOWN = "Unknown"  # the state of a group that no broker described
 
 
 class Mark(StrEnum):
@@ -72,13 +73,18 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A group's lag: the sum over its partitions, and the age of its oldest waiting record; None if any is unknown."""
+    """A group's lag: the sum over its partitions, and the age of its oldest waiting record; None if any is unknown.
+
+    `owners` says which member reads which partition, as far as the coordinator does.
+    """
 
     group: str
     state: str
     lag_records: int | None
     age_seconds: float | None
     partitions: tuple[PartitionLag, ...]
+    members: int | None = None
+    owners: Mapping[Partition, Member] = field(default_factory=dict)
 
 
 def standing(
@@ -128,6 +134,8 @@ def group_lag(group: Group, partitions: Iterable[PartitionLag]) -> GroupLag:
         lag_records=sum(lags) if counted and len(lags) == len(counted) else None,
         age_seconds=max(ages) if counted and len(ages) == len(counted) else None,
         partitions=rows,
+        members=None if group.state == UNKNOWN else len(group.members),
+        owners=group.owners,
     )
 
 

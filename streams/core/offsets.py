@@ -6,7 +6,6 @@ Called by the runtime's checkpoint; rule 2 of docs/ARCHITECTURE.md stands here.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import NewType
 
@@ -25,27 +24,25 @@ class Tracker:
     It knows only the offsets that it was given, so gaps (control records, compaction) cost nothing.
     """
 
-    __slots__ = ("_finished", "_order")
+    __slots__ = ("_unfinished",)
 
     def __init__(self) -> None:
-        self._order: deque[Offset] = deque()  # as received; the head is always unfinished
-        self._finished: set[Offset] = set()  # finished, but behind an unfinished one
+        self._unfinished: dict[Offset, None] = {}  # as received, so the first is the lowest
 
     def __len__(self) -> int:
         """How many records are unfinished."""
-        return len(self._order) - len(self._finished)
+        return len(self._unfinished)
 
     def receive(self, offsets: Iterable[Offset]) -> None:
         """Note records as unfinished, in log order."""
-        self._order.extend(offsets)
+        self._unfinished.update(dict.fromkeys(offsets))
 
     def finish(self, offsets: Iterable[Offset]) -> None:
         """Note records as finished, in any order."""
-        self._finished.update(offsets)
-        order, finished = self._order, self._finished
-        while order and order[0] in finished:
-            finished.remove(order.popleft())
+        unfinished = self._unfinished
+        for offset in offsets:
+            unfinished.pop(offset, None)
 
     def oldest(self) -> Offset | None:
         """The lowest unfinished record: where a successor must begin."""
-        return self._order[0] if self._order else None
+        return next(iter(self._unfinished), None)

@@ -36,11 +36,21 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The record stays at the head of its key and is tried again. `attempts` counts the failed ones."""
+    """The record is parked at the head of its lane and is tried again. `attempts` counts the failed ones."""
 
     failure: Failure
     attempts: int
     next_attempt_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The record is parked behind another of its lane; the handler was not called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """The record waited while a later version of its document was applied; the handler was not called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +62,7 @@ class Dead:
     first_failed_at: datetime
 
 
-Outcome = Done | Expired | Retrying | Dead
-FINAL = (Done, Expired, Dead)
+Outcome = Done | Expired | Retrying | Behind | Superseded | Dead
 
 
 def backoff_seconds(policy: Retry, attempts: int, failure: Failure, chance: float) -> float:
@@ -67,11 +76,16 @@ def backoff_seconds(policy: Retry, attempts: int, failure: Failure, chance: floa
     return max(failure.after_seconds or 0.0, ceiling * chance)
 
 
+def is_used_up(policy: Retry, attempts: int) -> bool:
+    """Whether so many failed attempts are all that a record gets."""
+    return attempts >= policy.attempts_max
+
+
 def after_failure(
     policy: Retry, failure: Failure, attempts: int, first_failed_at: datetime, now: datetime, chance: float
 ) -> Retrying | Dead:
     """Try again or give up, after the n-th failed attempt (`attempts` includes it)."""
-    if failure.permanent or attempts >= policy.attempts_max:
+    if failure.permanent or is_used_up(policy, attempts):
         return Dead(failure, attempts, first_failed_at)
     wait = backoff_seconds(policy, attempts, failure, chance)
     return Retrying(failure, attempts, now + timedelta(seconds=wait))

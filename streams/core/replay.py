@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from streams.core.groups import Cluster, Commit, Log, Partition, nearest
+from streams.core.groups import Cluster, Commit, Group, Log, Partition, nearest
 from streams.core.offsets import Position
 from streams.errors import ConfigError, ReplayRefused
 
@@ -35,6 +35,7 @@ class Target:
 
 
 _ENDS = {"earliest": Target("earliest"), "latest": Target("latest")}
+_FORMS = "earliest, latest, a length of time (2d, 90m), a time with its zone (2026-11-27T00:00Z), offset:N"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,11 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def parse_target(text: str, now: datetime) -> Target:
-    """Read `--to`. Raises ConfigError that says what is understood."""
+def parse_target(text: str, now: datetime, option: str = "--to", *, has_commits: bool = True) -> Target:
+    """Read `--to`, or another option of its form. Raises ConfigError that says what is understood.
+
+    A shift is of commits, so it is not offered where there are none (and refused later: streams/core/bounded.py).
+    """
     if text in _ENDS:
         return _ENDS[text]
     if match := re.fullmatch(r"offset:(\d+)", text):
@@ -80,7 +84,7 @@ def parse_target(text: str, now: datetime) -> Target:
     if _LENGTH.fullmatch(text):
         seconds = sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"(\d+)([smhdw])", text))
         return _at(_milliseconds(now) - seconds * 1000)
-    return _parse_time(text, now)
+    return _parse_time(text, now, f"{option} is {_FORMS}{' or shift:-N' if has_commits else ''}; not {text}")
 
 
 def parse_topics(given: Iterable[str], cluster: Cluster) -> set[Partition]:
@@ -158,6 +162,11 @@ def sentence(faults: list[str]) -> str:
     return "; ".join(faults[:_NAMED_MAX]) + (f"; and {rest} more" if rest > 0 else "")
 
 
+def named_members(group: Group) -> str:
+    """Who is in the group, in one sentence."""
+    return sentence(sorted(map(str, group.members)))
+
+
 def to_csv(moves: Iterable[Move]) -> str:
     """The plan as Kafka's own tool exports one group's: topic,partition,offset without a head."""
     out = io.StringIO()
@@ -184,19 +193,16 @@ def from_csv(text: str, group: str) -> dict[Partition, Position]:
 
 
 def _parse_row(row: list[str], line: int) -> tuple[Partition, Position]:
-    if len(row) != 3 or not (row[1].isdecimal() and row[2].isdecimal()):
+    if len(row) != 3 or not all(number.isascii() and number.isdecimal() for number in row[1:]):
         raise ConfigError(f"line {line} of the plan is not topic,partition,offset: {','.join(row)}")
     return Partition(row[0], int(row[1])), Position(int(row[2]))
 
 
-def _parse_time(text: str, now: datetime) -> Target:
+def _parse_time(text: str, now: datetime, refusal: str) -> Target:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError(
-            f"--to is earliest, latest, a length of time (2d, 90m), a time with its zone (2026-11-27T00:00Z), "
-            f"offset:N or shift:-N; not {text}"
-        ) from error
+        raise ConfigError(refusal) from error
     if time.tzinfo is None:
         raise ConfigError(f"{text} has no time zone: write {text}Z for UTC, or add an offset such as +01:00")
     if time > now:

@@ -1,6 +1,6 @@
-"""Times as people type them: a length (3d, 1h30m) or a moment (2026-11-27T00:00Z). Pure: now is an argument.
+"""Times as people type and read them: a length (3d, 1h30m) or a moment (2026-11-27T00:00Z). Pure: now is an argument.
 
-Called by the command line.
+Called by the command line, and by the sentences about lag.
 """
 
 from __future__ import annotations
@@ -41,3 +41,16 @@ def parse_moment(text: str, now: datetime) -> datetime:
     if moment.tzinfo is None:
         raise ConfigError(f"{text} has no time zone: write {text}Z for UTC, or add an offset such as +01:00")
     return moment
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in at most two units, `?` if it is unknown."""
+    if seconds is None:
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if 0 < seconds < 9.95 else f"{int(seconds)} s"
+    minutes = int(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} min {int(seconds) % 60} s"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

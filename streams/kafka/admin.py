@@ -21,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streams.config import Settings
-from streams.core.groups import Cluster, Group, Log, Partition
+from streams.core.groups import Cluster, Group, Log, Member, Partition
 from streams.core.offsets import Position
 from streams.errors import Unavailable
 
@@ -37,12 +37,13 @@ Value = TypeVar("Value")
 
 
 class GroupsAdmin:
-    """One admin connection; safe for threads."""
+    """One admin connection, made anew after one on which nobody answered; safe for threads."""
 
     def __init__(self, config: Settings, seconds_max: float = _SECONDS_MAX) -> None:
         self._servers = config.bootstrap_servers
         self._seconds_max = seconds_max
-        self._admin = AdminClient({**config.kafka_client(), "log_level": 0})
+        self._options = {**config.kafka_client(), "log_level": 0}
+        self._admin = AdminClient(self._options)
 
     def cluster(self) -> Cluster:
         """The cluster as its metadata says. Raises Unavailable."""
@@ -94,6 +95,18 @@ class GroupsAdmin:
             for partition in starts.keys() & ends.keys() & highs.keys()
         }
 
+    def delete(self, name: str) -> bool:
+        """Forget a group with its commits; whether it is gone, which it cannot be while it has members."""
+        (answer,) = self._admin.delete_consumer_groups([name], request_timeout=self._seconds_max).values()
+        try:
+            answer.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.NON_EMPTY_GROUP:
+                return False
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise self._unavailable(error) from error
+        return True
+
     def first_since(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Position | None]:
         """The first record stamped at or after the time, inside a compressed batch too; None where there is none."""
         answers = self._list_offsets(
@@ -136,6 +149,7 @@ class GroupsAdmin:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: KafkaException | KafkaError) -> Unavailable:
+        self._admin = AdminClient(self._options)  # see streams.kafka.brokers
         said = error.args[0] if isinstance(error, KafkaException) else error
         return Unavailable(f"Kafka at {self._servers} does not answer: {said.str()}")
 
@@ -153,15 +167,13 @@ def _nobody_there(error: KafkaError) -> bool:
 
 
 def _group(name: str, said: Any) -> Group:
-    assigned = (
-        Partition(one.topic, one.partition) for member in said.members for one in member.assignment.topic_partitions
-    )
-    return Group(
-        name,
-        _STATES.get(said.state, said.state.name.capitalize()),
-        tuple(f"{member.client_id}@{member.host.removeprefix('/')}" for member in said.members),
-        frozenset(assigned),
-    )
+    members = [Member(one.client_id, one.host.removeprefix("/"), one.member_id) for one in said.members]
+    owners = {
+        Partition(one.topic, one.partition): member
+        for member, described in zip(members, said.members, strict=True)
+        for one in described.assignment.topic_partitions
+    }
+    return Group(name, _STATES.get(said.state, said.state.name.capitalize()), tuple(members), owners)
 
 
 def _commits(said: Iterable[TopicPartition]) -> dict[Partition, Position]:

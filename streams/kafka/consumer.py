@@ -1,8 +1,8 @@
 """A consumer group's member on confluent-kafka: the runtime's `Log`.
 
 Classic protocol with cooperative-sticky assignment and a stable instance id: with workers killed every 0.3 s
-that finishes where dynamic members and KIP-848 starve. Offsets are committed only by name. Made after a fork,
-never before.
+that finishes where dynamic members and KIP-848 starve; KIP-848 by STREAMS_GROUP_PROTOCOL. Offsets are committed only
+by name. Made after a fork, never before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from confluent_kafka import (
 
 from streams.config import Settings
 from streams.core.offsets import Position
-from streams.errors import Unavailable
+from streams.errors import ConfigError, StreamsError, Unavailable
+from streams.kafka.brokers import Brokers
 from streams.runtime.ports import Checkpoint, Committed, Listener, Message, Partition
 from streams.topics import MESSAGE_BYTES_MAX
 
@@ -43,11 +44,8 @@ def _options(config: Settings, group: str, instance: str | None) -> dict[str, An
     return {
         **config.kafka_client(),
         "group.id": group,
-        **({"group.instance.id": instance} if instance else {}),
         "client.id": instance or group,
-        "partition.assignment.strategy": "cooperative-sticky",
-        "session.timeout.ms": SESSION_TIMEOUT_MS,
-        "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 3,
+        **_membership(config, instance),
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest",
@@ -55,12 +53,23 @@ def _options(config: Settings, group: str, instance: str | None) -> dict[str, An
         "fetch.message.max.bytes": MESSAGE_BYTES_MAX,
         "fetch.max.bytes": 4 * MESSAGE_BYTES_MAX,
         "queued.max.messages.kbytes": 32 * 1024,  # a partition; the default of 64 MiB is too much for twelve
-        "fetch.wait.max.ms": 100,
+        "fetch.queue.backoff.ms": 10,  # a full queue empties in a fifth of a second, and is then refilled after this
         "fetch.error.backoff.ms": 100,
         "reconnect.backoff.ms": 500,  # the client does not back off further from its bootstrap server
-        "reconnect.backoff.max.ms": 1_000,
         "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are picked up within a minute
         "allow.auto.create.topics": False,
+    }
+
+
+def _membership(config: Settings, instance: str | None) -> dict[str, Any]:
+    if config.group_protocol == "consumer":
+        # The broker assigns and says how often to be heard of. No instance id: a killed one's is refused for 46 s.
+        return {"group.protocol": "consumer"}
+    return {
+        **({"group.instance.id": instance} if instance else {}),
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 3,
     }
 
 
@@ -70,7 +79,9 @@ class KafkaLog:
     def __init__(self, config: Settings, topic: str, group: str, instance: str | None) -> None:
         self._topic = topic
         self._listener: Listener | None = None
-        options = _options(config, group, instance) | {"error_cb": self._note, "on_commit": self._note_commit}
+        self._brokers = Brokers()
+        callbacks = {"error_cb": self._note, "on_commit": self._note_commit}
+        options = _options(config, group, instance) | self._brokers.options | callbacks
         self._consumer = Consumer(options, logger=_client_log)
         self._noted_at: dict[int, float] = {}  # by error code
         self._fatal: KafkaError | None = None
@@ -97,7 +108,8 @@ class KafkaLog:
 
     def _checked(self, given: list[Message]) -> list[Message]:
         if self._fatal is not None:
-            raise Unavailable(f"the Kafka client gave up: {self._fatal.str()}")
+            raise _given_up(self._fatal)
+        self._brokers.check()
         return given
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
@@ -149,6 +161,15 @@ class KafkaLog:
         refused, self._refused = frozenset(self._refused), set()
         return refused
 
+    def partitions(self) -> int:
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=_ANSWER_SECONDS_MAX).topics[self._topic]
+        except KafkaException as error:
+            raise Unavailable(f"Kafka did not say how many partitions {self._topic} has: {error}") from error
+        if not found.partitions:
+            raise Unavailable(f"Kafka did not say how many partitions {self._topic} has: {found.error}")
+        return len(found.partitions)
+
     def pause(self, partitions: Iterable[Partition]) -> None:
         pausing = set(partitions)
         self._paused |= pausing
@@ -192,7 +213,7 @@ class KafkaLog:
 
     def _note(self, error: KafkaError) -> None:
         """Runs inside poll: it must not raise. librdkafka mends all but the fatal ones itself."""
-        if error.fatal():
+        if error.fatal() or error.code() == KafkaError._FATAL:
             self._fatal = error
         now = time.monotonic()
         if now - self._noted_at.get(error.code(), -math.inf) >= NOTE_SECONDS:
@@ -216,6 +237,16 @@ class KafkaLog:
             else:
                 self._note(error)
         return records
+
+
+def _given_up(error: KafkaError) -> StreamsError:
+    """A fatal error in our words: no restart mends a broker that lacks the protocol."""
+    if "ConsumerGroupHeartbeat" in error.str():
+        return ConfigError(
+            "the broker does not know the group protocol that STREAMS_GROUP_PROTOCOL=consumer asks for (KIP-848): "
+            "set it to classic"
+        )
+    return Unavailable(f"the Kafka client gave up: {error.str()}")
 
 
 def _partitions(given: list[TopicPartition]) -> list[Partition]:

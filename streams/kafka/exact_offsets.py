@@ -1,34 +1,26 @@
 """A group's commits, byte for byte: read, written, removed.
 
-Called by `streams.ops.replay`; sends `streams.kafka.offset_requests` over aiokafka's connections. confluent-kafka will
-not do here (2.16.1): it ends every metadata that it writes with a NUL byte, reads on past the end of one that
-has none, into whatever lies there, and cannot remove a commit. Other clients keep their state in the metadata
-(Confluent's Parallel Consumer would not start from one with a byte too many), so what is restored must be what was.
+Called by `streams.ops.replay`; sends `streams.kafka.group_requests`. confluent-kafka will not do here (2.16.1): it ends
+every metadata that it writes with a NUL byte, reads on past the end of one that has none, into whatever lies there, and
+cannot remove a commit. Other clients keep their state in the metadata (Confluent's Parallel Consumer would not start
+from one with a byte too many), so what is restored must be what was.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, for_code
-from aiokafka.helpers import create_ssl_context
-from aiokafka.protocol.api import RequestStruct
+from aiokafka.errors import for_code
 
 from streams.config import Settings
 from streams.core.groups import Commit, Partition
 from streams.core.offsets import Position
 from streams.errors import ReplayRefused, StackError, Unavailable
-from streams.kafka.offset_requests import CommitOffsets, FetchOffsets, RemoveOffsets
+from streams.kafka import coordinator
+from streams.kafka.group_requests import CommitOffsets, FetchOffsets, RemoveOffsets
 
-logging.getLogger("aiokafka").addHandler(logging.NullHandler())  # what it has to say is raised
-
-_SECONDS_MAX = 8.0
-_GROUP_COORDINATOR = 0
 _NO_GENERATION, _NO_MEMBER = -1, ""  # a commit by nobody: allowed while the group has no members
 _NO_EPOCH = -1
 _NO_ERROR = 0
@@ -53,7 +45,7 @@ class ExactOffsets:
 
         Raises ReplayRefused while a transaction is about to change them, Unavailable.
         """
-        answer = self._send(group, FetchOffsets(group, None, True, {}))
+        answer = coordinator.ask(self._config, group, FetchOffsets(group, None, True, {}))
         found = {}
         for topic, partitions, _ in answer.topics:
             for number, offset, epoch, metadata, code, _ in partitions:
@@ -68,58 +60,15 @@ class ExactOffsets:
             (topic, [(one.number, *_fields(commits[one])) for one in partitions])
             for topic, partitions in _by_topic(commits)
         ]
-        answer = self._send(group, CommitOffsets(group, _NO_GENERATION, _NO_MEMBER, topics))
+        answer = coordinator.ask(self._config, group, CommitOffsets(group, _NO_GENERATION, _NO_MEMBER, topics))
         _check_results(answer, group)
 
     def remove(self, group: str, partitions: Iterable[Partition]) -> None:
         """Leave the partitions without a commit. Raises as `write` does."""
         topics = [(topic, [one.number for one in numbers]) for topic, numbers in _by_topic(partitions)]
-        answer = self._send(group, RemoveOffsets(group, topics))
+        answer = coordinator.ask(self._config, group, RemoveOffsets(group, topics))
         _check(answer.error_code, group)
         _check_results(answer, group)
-
-    def _send(self, group: str, request: RequestStruct) -> Any:
-        try:
-            return asyncio.run(asyncio.wait_for(self._ask(group, request), _SECONDS_MAX))
-        except (OSError, TimeoutError, KafkaError) as error:
-            said = str(error) or type(error).__name__
-            raise Unavailable(f"Kafka at {self._config.bootstrap_servers} does not answer: {said}") from error
-
-    async def _ask(self, group: str, request: RequestStruct) -> Any:
-        client = AIOKafkaClient(**self._connection())
-        try:
-            await client.bootstrap()
-            coordinator = await client.coordinator_lookup(_GROUP_COORDINATOR, group)
-            return await client.send(coordinator, _Exactly(request))
-        finally:
-            await client.close()
-
-    def _connection(self) -> dict[str, Any]:
-        """The settings under aiokafka's names."""
-        config = self._config
-        tls = config.kafka_security_protocol.endswith("SSL")
-        return {
-            "bootstrap_servers": config.bootstrap_servers,
-            "security_protocol": config.kafka_security_protocol,
-            "ssl_context": create_ssl_context(cafile=config.kafka_ssl_ca) if tls else None,
-            "sasl_mechanism": config.kafka_sasl_mechanism or "PLAIN",
-            "sasl_plain_username": config.kafka_sasl_username,
-            "sasl_plain_password": config.kafka_sasl_password,
-        }
-
-
-class _Exactly:
-    """Sends a request in the one version that it is written for."""
-
-    def __init__(self, request: RequestStruct) -> None:
-        self._request = request
-
-    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        low, high = versions.get(self._request.API_KEY, (0, -1))
-        if not low <= self._request.API_VERSION <= high:
-            name = f"{type(self._request).__name__} {self._request.API_VERSION}"
-            raise StackError(f"this broker does not know the request {name}, which a replay needs")
-        return self._request
 
 
 def _by_topic(partitions: Iterable[Partition]) -> Iterable[tuple[str, list[Partition]]]:

@@ -14,11 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Literal
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message, TopicPartition
 
 from streams.config import Settings
 from streams.core.groups import Head, Partition
 from streams.core.offsets import Offset, Position
+from streams.kafka.brokers import Asker
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -51,14 +52,14 @@ class Heads:
 
     def __init__(self, config: Settings, isolation: Literal["read_committed", "read_uncommitted"]) -> None:
         options = {**config.kafka_client(), **_OPTIONS, "isolation.level": isolation, "log_level": 0}
-        self._consumers = [Consumer(options) for _ in range(_CONSUMERS)]
+        self._askers = [Asker(options) for _ in range(_CONSUMERS)]
 
     def __enter__(self) -> Heads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for consumer in self._consumers:
-            consumer.close()
+        for asker in self._askers:
+            asker.close()
 
     def read(self, places: Iterable[Place], seconds_max: float) -> dict[Place, Head | None]:
         """The first record at or after each place; None where only control records are left.
@@ -68,25 +69,25 @@ class Heads:
         deadline = time.monotonic() + seconds_max
         rounds = iter(list(_rounds(places)))  # taken by whichever consumer is free
         with ThreadPoolExecutor(_CONSUMERS) as pool:
-            parts = pool.map(lambda consumer: _read_rounds(consumer, rounds, deadline), self._consumers)
+            parts = pool.map(lambda asker: _read_rounds(asker, rounds, deadline), self._askers)
             return dict(chain.from_iterable(parts))
 
 
 def _read_rounds(
-    consumer: Consumer, rounds: Iterator[dict[Partition, Position]], deadline: float
+    asker: Asker, rounds: Iterator[dict[Partition, Position]], deadline: float
 ) -> list[tuple[Place, Head | None]]:
     found: list[tuple[Place, Head | None]] = []
     for positions in rounds:
         if time.monotonic() >= deadline:
             break
-        found += _read_round(consumer, positions, deadline)
+        found += _read_round(asker, positions, deadline)
     return found
 
 
 def _read_round(
-    consumer: Consumer, positions: dict[Partition, Position], deadline: float
+    asker: Asker, positions: dict[Partition, Position], deadline: float
 ) -> Iterator[tuple[Place, Head | None]]:
-    waiting = dict(positions)
+    waiting, consumer = dict(positions), asker.consumer
     consumer.assign([TopicPartition(*partition, position) for partition, position in waiting.items()])
     while waiting and (left := deadline - time.monotonic()) > 0:
         message = consumer.poll(left)
@@ -101,6 +102,8 @@ def _read_round(
         elif error.code() == KafkaError._PARTITION_EOF:
             yield place, None
     consumer.unassign()
+    if waiting:
+        asker.renew()
 
 
 def _rounds(places: Iterable[Place]) -> Iterator[dict[Partition, Position]]:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streams.config import Settings
 from streams.errors import Unavailable
+from streams.kafka.brokers import Asker
 from streams.topics import MESSAGE_BYTES_MAX
 
 EVENT_ID_HEADER = "id"
@@ -31,11 +32,11 @@ class PublishedEvents:
     def __init__(self, config: Settings, seconds_max: float = _SECONDS_MAX) -> None:
         self._servers = config.bootstrap_servers
         self._seconds_max = seconds_max
-        client = {**config.kafka_client(), "log_level": 0}
-        self._admin = AdminClient(client)
-        self._consumer = Consumer(
+        self._options = {**config.kafka_client(), "log_level": 0}
+        self._admin = AdminClient(self._options)
+        self._asker = Asker(
             {
-                **client,
+                **self._options,
                 "group.id": "streams-published",  # the client wants one; nothing is ever committed
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
@@ -49,7 +50,7 @@ class PublishedEvents:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+        self._asker.close()
 
     def since(self, starts: Mapping[str, datetime]) -> set[Published]:
         """All that is in the topics from each topic's time on (in UTC).
@@ -62,15 +63,17 @@ class PublishedEvents:
 
     def follow(self, topic: str) -> None:
         """Stand at the end of the topic, to `wait_for` what comes next."""
-        self._consumer.assign(self._positions({topic: OffsetSpec.latest()}))
+        self._asker.consumer.assign(self._positions({topic: OffsetSpec.latest()}))
 
     def wait_for(self, event_id: str, seconds_max: float) -> bool:
-        """Whether the event comes within the time, after `follow`."""
+        """Whether the event comes within the time, after `follow`, which this ends."""
         deadline = time.monotonic() + seconds_max
         while (left := deadline - time.monotonic()) > 0:
-            message = self._consumer.poll(left)
+            message = self._asker.consumer.poll(left)
             if message is not None and message.error() is None and _event_id(message) == event_id:
+                self._asker.consumer.unassign()
                 return True
+        self._asker.renew()
         return False
 
     def _positions(self, starts: Mapping[str, OffsetSpec]) -> list[TopicPartition]:
@@ -96,26 +99,31 @@ class PublishedEvents:
 
     def _read(self, positions: list[TopicPartition]) -> Iterator[Message]:
         """Every record from the positions to the end of each partition."""
-        self._consumer.assign(positions)
+        self._asker.consumer.assign(positions)
         open_partitions = {(position.topic, position.partition) for position in positions}
-        while open_partitions:
-            for message in self._some():
-                error = message.error()
-                if error is None:
-                    yield message
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    open_partitions.discard((message.topic(), message.partition()))
-                elif error.fatal() or not error.retriable():
-                    raise self._unavailable(error)
+        try:
+            while open_partitions:
+                for message in self._some():
+                    error = message.error()
+                    if error is None:
+                        yield message
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        open_partitions.discard((message.topic(), message.partition()))
+                    elif error.fatal() or not error.retriable():
+                        raise self._unavailable(error)
+        finally:
+            self._asker.consumer.unassign()  # else it would go on to ask the broker fifty times a second
 
     def _some(self) -> list[Message]:
         """What has come, waiting for the first alone: consume() would wait for a full batch."""
-        first = self._consumer.poll(self._seconds_max)
+        first = self._asker.consumer.poll(self._seconds_max)
         if first is None:
+            self._asker.renew()
             raise Unavailable(f"Kafka at {self._servers} gave no record for {self._seconds_max:.0f} s")
-        return [first, *self._consumer.consume(_BATCH, 0)]
+        return [first, *self._asker.consumer.consume(_BATCH, 0)]
 
     def _unavailable(self, error: KafkaError) -> Unavailable:
+        self._admin = AdminClient(self._options)  # see streams.kafka.brokers
         return Unavailable(f"Kafka at {self._servers} cannot be used: {error.str()}")
 
 

@@ -169,10 +169,11 @@ class _Trial:
         self.worker.start(command, {"STREAMS_HOME": str(self.worker.home)})
 
     def _kill(self) -> None:
+        """The command and its worker: a worker that only lost its command would end in good order."""
         process = self.worker.running()
-        if process is not None:
-            process.kill()
-            process.wait(SECONDS_MAX)
+        for each in [process, *process.children()] if process is not None else []:
+            each.kill()
+            each.wait(SECONDS_MAX)
 
     # --------------------------------------------------------------------------------------- the results
 

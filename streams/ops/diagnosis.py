@@ -14,16 +14,18 @@ from typing import Literal
 from streams.cdc import connector, slot
 from streams.cdc.connect import ConnectorState
 from streams.cdc.slot import SlotState
+from streams.core.times import duration
 from streams.kafka.topics_admin import TopicState
 from streams.ops.facts import Canary, Database, Down, Facts, Gate, Worker
-from streams.ops.outbox import OutboxRow
-from streams.topics import DOCUMENTS_SAVED, HEARTBEAT, MESSAGE_BYTES_MAX, Topic, is_legal
+from streams.ops.unpublished import OutboxRow
+from streams.topics import DOCUMENTS_SAVED, HEARTBEAT, MESSAGE_BYTES_MAX, NOT_RELAYED, Topic, is_legal
 
 SETUP, REPAIR, AGAIN, CHECK_SCHEMAS = "streams setup", "streams outbox repair", "streams doctor", "streams schema check"
 UNPUBLISHED_SECONDS_MAX = 30.0  # the relay takes a fortieth of a second, a worker that restarts 10 s
 SAFE_SHARE_MIN = 0.2  # of the write-ahead log that the slot may hold back, this must be left
 FRAME_BYTES = 256  # of a record around key, value and our headers, at most
 _EPOCH = datetime(1970, 1, 1)
+_UNUSED = "not in use: the polling relay runs"
 
 
 State = Literal["ok", "fault", "unknown"]
@@ -42,11 +44,11 @@ class Check:
 def judge(facts: Facts) -> list[Check]:
     """Every check, in the order in which to read them."""
     servers, others = list(_servers(facts)), [*_topics(facts), *_schemas(facts)]
-    mend = _mend(facts, others)
+    command = mend(facts, others)
     relay = [*_worker(facts), *_publication_and_slot(facts), *_outbox(facts), *_canary(facts)]
     return [
         *servers,
-        *(replace(each, command=mend) if each.state == "fault" and not each.command else each for each in relay),
+        *(replace(each, command=command) if each.state == "fault" and not each.command else each for each in relay),
         *others,
     ]
 
@@ -88,18 +90,24 @@ def _latest(config: Mapping[str, str], now: datetime) -> datetime:
         return datetime.max
 
 
-def _mend(facts: Facts, others: Sequence[Check]) -> str:
+def mend(facts: Facts, others: Sequence[Check] = ()) -> str:
     """The command for whatever keeps the relay from running."""
     if rows := poison(facts):
         return f"streams outbox skip {' '.join(map(str, rows))}"
-    if _needs_repair(facts):
+    polled = is_polled(facts)
+    if _needs_repair(facts) and not polled:
         return REPAIR
-    for fact in (facts.database, facts.topics, facts.worker):
+    for fact in (facts.database, facts.topics, *(() if polled else (facts.worker,))):
         if isinstance(fact, Down):
             return fact.command
-    if _needs_setup(facts) or any(check.state == "fault" for check in others):
+    if (_needs_setup(facts) and not polled) or any(check.state == "fault" for check in others):
         return SETUP
-    return AGAIN if _is_behind(facts.canary) else REPAIR
+    return AGAIN if polled or _is_behind(facts.canary) else REPAIR
+
+
+def is_polled(facts: Facts) -> bool:
+    """Whether the polling relay runs, which needs nothing of Debezium's."""
+    return isinstance(facts.database, Database) and facts.database.slot.polled
 
 
 def _is_behind(canary: Canary | Down) -> bool:
@@ -139,11 +147,17 @@ def _servers(facts: Facts) -> Iterator[Check]:
         "registry": facts.registry,
     }
     for name, fact in answers.items():
-        yield _fault(name, fact.reason, fact.command) if isinstance(fact, Down) else _ok(name, "answers")
+        if name == "connect" and is_polled(facts):
+            yield _ok(name, _UNUSED)
+        else:
+            yield _fault(name, fact.reason, fact.command) if isinstance(fact, Down) else _ok(name, "answers")
 
 
 def _worker(facts: Facts) -> Iterator[Check]:
     worker = facts.worker
+    if is_polled(facts):
+        yield from (_ok(name, _UNUSED) for name in ("plugin", "connector", "task"))
+        return
     if isinstance(worker, Down):
         yield from (_unknown(name, worker) for name in ("plugin", "connector", "task"))
         return
@@ -184,6 +198,10 @@ def _publication_and_slot(facts: Facts) -> Iterator[Check]:
         yield from (_unknown(name, facts.database) for name in ("publication", "slot"))
         return
     state = facts.database.slot
+    if state.polled:
+        yield _ok("publication", _UNUSED)
+        yield _slot(state, late=False) if state.usable_slot else _ok("slot", _UNUSED)
+        return
     if state.publication_ok:
         yield _ok("publication", f"{slot.NAME} has the inserts of app.outbox")
     elif state.publication_exists:
@@ -213,9 +231,9 @@ def _slot(state: SlotState, late: bool) -> Check:
 def _nearly_lost(state: SlotState) -> bool:
     if state.wal_status == "unreserved":
         return True
-    if state.safe_bytes is None or state.lag_bytes is None:
+    if state.safe_bytes is None or state.held_bytes is None:
         return False
-    return state.safe_bytes < SAFE_SHARE_MIN * (state.safe_bytes + state.lag_bytes)
+    return state.safe_bytes < SAFE_SHARE_MIN * (state.safe_bytes + state.held_bytes)
 
 
 def _outbox(facts: Facts) -> Iterator[Check]:
@@ -227,8 +245,8 @@ def _outbox(facts: Facts) -> Iterator[Check]:
         yield _fault("outbox", f"row {seq} cannot be published, and all behind it wait: {reason}")
     age = (facts.now - rows[0].created_at).total_seconds() if rows else 0.0
     if age > UNPUBLISHED_SECONDS_MAX:
-        passed_over = isinstance(facts.canary, Canary) and facts.canary.seconds is not None
-        waits = f"{len(rows)} rows are unpublished, the oldest (row {rows[0].seq}) for {age:.0f} s"
+        passed_over = isinstance(facts.canary, Canary) and facts.canary.seconds is not None and not is_polled(facts)
+        waits = f"{len(rows)} rows are unpublished, the oldest (row {rows[0].seq}) for {duration(age)}"
         if passed_over and not poison(facts):
             yield _fault("outbox", f"{waits}, though the relay runs: it has passed them over", REPAIR)
         else:
@@ -253,11 +271,11 @@ def _topics(facts: Facts) -> Iterator[Check]:
     if isinstance(facts.topics, Down):
         yield _unknown("topics", facts.topics)
         return
-    faults = [fault for topic in facts.topics.wanted for fault in _topic(topic, facts.topics.have.get(topic.name))]
+    checks = [each for topic in facts.topics.wanted for each in _topic(topic, facts.topics.have.get(topic.name))]
     if isinstance(facts.database, Database):
-        faults += _unnamed(facts.topics.wanted, facts.database.outbox_topics)
-    yield from faults
-    if not faults:
+        checks += _unnamed(facts.topics.wanted, facts.database.outbox_topics)
+    yield from checks
+    if all(check.state == "ok" for check in checks):
         yield _ok("topics", f"{len(facts.topics.wanted)} as they must be")
 
 
@@ -275,6 +293,9 @@ def _topic(wanted: Topic, have: TopicState | None) -> Iterator[Check]:
             + (moved if wanted == DOCUMENTS_SAVED else ""),
             SETUP,
         )
+    if have.partitions > wanted.partitions and wanted == DOCUMENTS_SAVED:
+        change = f"it has {have.partitions} partitions, and had {wanted.partitions} at first"
+        yield _ok(name, f"{change}: a document's records are in order only before and after they were added")
     if differs := have.differs(wanted):
         values = [f"{setting} is {have.config[setting]}, not {value}" for setting, value in differs.items()]
         yield _fault(name, "; ".join(values), SETUP)
@@ -282,7 +303,7 @@ def _topic(wanted: Topic, have: TopicState | None) -> Iterator[Check]:
 
 def _unnamed(wanted: Sequence[Topic], outbox_topics: frozenset[str]) -> list[Check]:
     """Topics that a save or a dead letter could not be written for."""
-    missing = [topic.name for topic in wanted if topic != HEARTBEAT and topic.name not in outbox_topics]
+    missing = [topic.name for topic in wanted if topic not in NOT_RELAYED and topic.name not in outbox_topics]
     return [_fault(f"topic {name}", "app.topics lacks it, so the outbox refuses its rows", SETUP) for name in missing]
 
 

@@ -1,16 +1,14 @@
 """The doctor: asks every server side by side, each within its time, and judges the answers.
 
-Called by `streams doctor`; calls the probes here, then `diagnosis`.
+Called by `streams doctor` and the care for the connector; calls the probes here, then `diagnosis`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TypeVar
-from uuid import uuid4
 
 import psycopg
 
@@ -23,11 +21,12 @@ from streams.kafka.codec import schema_text
 from streams.kafka.published import PublishedEvents
 from streams.kafka.registry import Registry
 from streams.kafka.topics_admin import TopicsAdmin
+from streams.ops import canary
 from streams.ops.diagnosis import SETUP, Check, judge
 from streams.ops.facts import Canary, Database, Down, Facts, Gate, Topics, Worker
-from streams.ops.outbox import OutboxRow, sql, unpublished
+from streams.ops.unpublished import OutboxRow, sql, unpublished
 from streams.stack.setup import known_readers, wanted_topics
-from streams.topics import CANARY, FIXED, Topic
+from streams.topics import FIXED, Topic
 
 SECONDS_MAX = 8.0  # for one answer of one server
 CANARY_SECONDS_MAX = 8.0
@@ -51,7 +50,7 @@ def gather(config: Settings) -> Facts:
 
     with ThreadPoolExecutor(6) as pool:
         database, topics, worker = ask(_database), ask(_topics), ask(_worker)
-        registry, rows, canary = ask(_registry), ask(_unpublished), ask(_canary)
+        registry, rows, bird = ask(_registry), ask(_unpublished), ask(_canary)
         return Facts(
             datetime.now(UTC).replace(tzinfo=None),
             start,
@@ -60,8 +59,24 @@ def gather(config: Settings) -> Facts:
             worker.result(),
             registry.result(),
             rows.result(),
-            canary.result(),
+            bird.result(),
         )
+
+
+def relay_facts(config: Settings) -> Facts:
+    """What tells why the relay has failed; the registry and the canary are not asked."""
+    start = start_command(config)
+    rest = Down("not asked", start)
+    return Facts(
+        datetime.now(UTC).replace(tzinfo=None),
+        start,
+        _answer(_database, config, start),
+        _answer(_topics, config, start),
+        _answer(_worker, config, start),
+        rest,
+        _answer(_unpublished, config, start),
+        rest,
+    )
 
 
 def start_command(config: Settings) -> str:
@@ -124,19 +139,10 @@ def _unpublished(config: Settings) -> list[OutboxRow]:
 
 
 def _canary(config: Settings) -> Canary:
-    """Send an event through the outbox and wait for it at the end of its topic."""
-    limits = {"lock_timeout": "3s", "statement_timeout": "5s"}
-    event_id = uuid4()
     with (
-        connect_database(config, autocommit=True, **limits) as connection,
+        connect_database(config, autocommit=True, **canary.SESSION_OPTIONS) as connection,
         PublishedEvents(config, SECONDS_MAX) as published,
     ):
         before = slot.read_state(connection).confirmed
-        published.follow(CANARY.name)
-        with connection.transaction():
-            seq = sql.emit_canary(connection, event_id=event_id, topic=CANARY.name)
-            sql.remove_canary(connection, seq=seq)
-        sent = time.monotonic()
-        came = published.wait_for(str(event_id), CANARY_SECONDS_MAX)
-        moved = slot.read_state(connection).confirmed != before
-        return Canary(time.monotonic() - sent if came else None, moved)
+        seconds = canary.fly(connection, published, CANARY_SECONDS_MAX)
+        return Canary(seconds, slot.read_state(connection).confirmed != before)

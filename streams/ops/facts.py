@@ -12,7 +12,7 @@ from datetime import datetime
 from streams.cdc.connect import ConnectorState
 from streams.cdc.slot import SlotState
 from streams.kafka.topics_admin import TopicState
-from streams.ops.outbox import OutboxRow
+from streams.ops.unpublished import OutboxRow
 from streams.topics import Topic
 
 

@@ -13,7 +13,18 @@ from datetime import UTC, datetime
 
 from streams.config import Settings
 from streams.core.groups import Cluster, Group, Log, Partition, nearest
-from streams.core.lag import Answers, GroupLag, Question, Reset, Standing, group_lag, partition_lag, question, standing
+from streams.core.lag import (
+    UNKNOWN,
+    Answers,
+    GroupLag,
+    Question,
+    Reset,
+    Standing,
+    group_lag,
+    partition_lag,
+    question,
+    standing,
+)
 from streams.core.offsets import Position
 from streams.errors import UnknownGroup
 from streams.kafka.admin import GroupsAdmin
@@ -66,11 +77,16 @@ class LagSampler:
         answers = self._answers([one for each in standings.values() for one in each])
         return [
             group_lag(
-                groups.get(name, Group(name, "Unknown")),
+                groups.get(name, Group(name, UNKNOWN)),
                 (partition_lag(one, answers, now) for one in standings.get(name, ())),
             )
             for name in chosen
         ]
+
+    def existing(self, names: Sequence[str]) -> list[str]:
+        """Those of the names that are groups. Raises Unavailable."""
+        known = set(self._admin.names())
+        return [name for name in names if name in known]
 
     def _chosen(self, names: Sequence[str]) -> list[str]:
         known = self._admin.names()

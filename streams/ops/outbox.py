@@ -1,6 +1,5 @@
-"""The outbox's upkeep: what is unpublished, pruning, emitting again.
+"""The outbox's upkeep: its status, pruning, emitting again.
 
-"Unpublished" is decided by the log itself: a row is published if its topic has a record of its event id and its time.
 Called by `streams outbox`, the doctor and `repair`; calls Postgres, the log and Connect.
 """
 
@@ -10,52 +9,29 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import psycopg
 
-import streams.outbox
 from streams.cdc import connector, slot
 from streams.cdc.connect import Connect, ConnectorState
 from streams.cdc.slot import Connection, SlotState
 from streams.config import Settings
 from streams.database import connect as connect_database
-from streams.database import queries
 from streams.errors import RelayError, Unavailable
-from streams.kafka.published import Published, PublishedEvents, milliseconds
+from streams.kafka.published import PublishedEvents
+from streams.ops.unpublished import OutboxRow, sql, unpublished
 
-sql = queries(Path(streams.outbox.__file__).parent / "sql" / "relay.sql")
-
-WINDOW_ROWS = 10_000
 PRUNE_BATCH_ROWS = 1_000
 # The relay confirms its position with each heartbeat (10 s), and at once while it has work.
 CONFIRM_SECONDS_MAX = 25.0
 # For so long may a save, waiting behind our lock, be held up by another that is still open.
 LOCK_MILLISECONDS_MAX = 200
 _LOCK_TRIES = 50
+_ANSWER_SECONDS_MAX = 10.0  # of the log, when a person waits to see how things are
 _PAUSE_SECONDS = 0.2
 
 Found = TypeVar("Found")
-
-
-class OutboxRow(NamedTuple):
-    """A row of the outbox; `bytes` is the record's size but for its frame, `created_at` in UTC without zone."""
-
-    seq: int
-    event_id: str
-    topic: str
-    bytes: int
-    created_at: datetime
-
-    @property
-    def record(self) -> Published:
-        """By what its record is known."""
-        return self.event_id, milliseconds(self.created_at)
-
-    @property
-    def age_seconds(self) -> float:
-        return max(0.0, (datetime.now(UTC) - self.created_at.replace(tzinfo=UTC)).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +53,6 @@ class Pruned:
     why: str
 
 
-def unpublished(connection: Connection, published: PublishedEvents) -> list[OutboxRow]:
-    """The rows that are not in the log, by seq.
-
-    Looks at the newest rows, and at ten times more while the older half of those still has unpublished ones: rows are
-    published in the order of their commits, which is nearly that of seq.
-    """
-    rows_max = WINDOW_ROWS
-    while True:
-        rows = [OutboxRow(*row) for row in sql.newest_rows(connection, rows_max=rows_max)]
-        waiting = missing(rows, published)
-        if len(rows) < rows_max or not waiting or waiting[0].seq >= rows[len(rows) // 2].seq:
-            return waiting
-        rows_max *= 10
-
-
-def missing(rows: list[OutboxRow], published: PublishedEvents) -> list[OutboxRow]:
-    """Those of the rows that are not in the log."""
-    starts: dict[str, datetime] = {}
-    for row in rows:
-        starts[row.topic] = min(row.created_at, starts.get(row.topic, row.created_at))
-    there = published.since(starts)
-    return [row for row in rows if row.record not in there]
-
-
 def status(config: Settings) -> OutboxStatus:
     """The outbox and its relay as they are now. Raises Unavailable if Postgres does not answer."""
     with connect_database(config, autocommit=True) as connection:
@@ -113,7 +65,7 @@ def status(config: Settings) -> OutboxStatus:
 
 
 def _unpublished_now(config: Settings, connection: Connection) -> list[OutboxRow]:
-    with PublishedEvents(config) as published:
+    with PublishedEvents(config, _ANSWER_SECONDS_MAX) as published:
         return unpublished(connection, published)
 
 
@@ -166,7 +118,7 @@ def lock_outbox(connection: Connection) -> None:
 
 
 def prune(config: Settings, older_than: timedelta) -> Pruned:
-    """Delete the rows older than that, in small batches, as far as the slot has confirmed that they are in the log."""
+    """Delete the rows older than that, in small batches, as far as a relay has confirmed that they are in the log."""
     with slot.maintenance(config) as connection:
         with connection.transaction():
             lock_outbox(connection)
@@ -180,12 +132,12 @@ def prune(config: Settings, older_than: timedelta) -> Pruned:
 
 
 def _confirmed(connection: Connection) -> int | None:
-    """The last seq that the slot has confirmed by a mark, after giving it time to confirm the newest."""
+    """The last seq up to which all is confirmed to be in the log, after giving the relay time for the newest."""
     deadline = time.monotonic() + CONFIRM_SECONDS_MAX
     newest = sql.newest_mark(connection)
     while True:
         upto: int | None = sql.confirmed_mark(connection, slot=slot.NAME)
-        if upto == newest or time.monotonic() > deadline:
+        if newest is None or (upto or 0) >= newest or time.monotonic() > deadline:
             return upto
         time.sleep(_PAUSE_SECONDS)
 
@@ -196,6 +148,8 @@ def _batches(connection: Connection, upto: int, older_than: timedelta) -> Iterat
 
 
 def _why_kept(state: SlotState, upto: int | None) -> str:
+    if state.polled:
+        return f"the polling relay has confirmed the rows up to {upto or 0}"
     if not state.usable:
         return f"the publication or the slot {slot.NAME} is broken: run `streams doctor`"
     seen = f"the slot has confirmed the rows up to {upto}" if upto is not None else "the slot has confirmed no row yet"

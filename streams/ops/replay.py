@@ -24,6 +24,7 @@ from streams.errors import ConfigError, ReplayRefused, StackError, StreamsError,
 from streams.kafka.admin import GroupsAdmin
 from streams.kafka.exact_offsets import ExactOffsets
 from streams.kafka.heads import Heads
+from streams.ops.lag_history import mark
 from streams.ops.saved_offsets import SavedOffsets, Snapshot
 
 # An assign-only member commits every 5 s by default (auto.commit.interval.ms); one that commits less often is not seen.
@@ -109,6 +110,7 @@ class Replays:
                     path.unlink()  # nothing was changed, so there is nothing to undo
                 raise
             self._verify(plan.group, commits)
+        mark(self._config, "replay", plan.group, f"{len(targets)} partitions moved")
 
     def undo_plan(self, group: str) -> Plan:
         """What `undo` would do: take back the newest replay of the group. Raises as `plan` does."""
@@ -140,6 +142,7 @@ class Replays:
                 self._offsets.remove(group, added)
             self._verify(group, before)
             saved.forget(path)
+        mark(self._config, "replay", group, "undone")
 
     def _known(self, group: str) -> Group:
         names = self._admin.names()
@@ -150,12 +153,12 @@ class Replays:
     def _logs(self, partitions: Iterable[Partition]) -> dict[Partition, Log]:
         wanted = set(partitions)
         logs = self._admin.logs(wanted)
-        _check_all(wanted, logs, "where it starts and ends")
+        check_all(wanted, logs, "where it starts and ends")
         return logs
 
     def _since(self, partitions: set[Partition], timestamp_ms: int) -> dict[Partition, Position | None]:
         found = self._admin.first_since(partitions, timestamp_ms)
-        _check_all(partitions, found, "which record is the first since then")
+        check_all(partitions, found, "which record is the first since then")
         return found
 
     def _plan(
@@ -167,7 +170,7 @@ class Replays:
         notes: list[str],
     ) -> Plan:
         if described.members:
-            named = core.sentence(sorted(described.members))
+            named = core.named_members(described)
             notes = [*notes, f"{described.name} has members ({named}): nothing can be applied until they have stopped"]
         expected = {move.partition: commits.get(move.partition) for move in moves}
         return Plan(described.name, cluster.id, self._with_times(moves), expected, tuple(filter(None, notes)))
@@ -197,8 +200,8 @@ class Replays:
         if described is None:
             raise ReplayRefused(f"the broker does not say whether {group} has members")
         if described.members:
-            named = core.sentence(sorted(described.members))
-            raise ReplayRefused(f"{group} has {len(described.members)} members ({named}): stop them first")
+            named = core.named_members(described)
+            raise ReplayRefused(f"{group} has members ({named}): stop them first")
         return self._offsets.read(group)
 
     def _check_bounds(self, targets: Mapping[Partition, Position], undo: bool = False) -> None:
@@ -220,7 +223,8 @@ def undo_command(group: str) -> str:
     return f"streams replay undo {shlex.quote(group)}"
 
 
-def _check_all(partitions: set[Partition], answers: Mapping[Partition, object], what: str) -> None:
+def check_all(partitions: set[Partition], answers: Mapping[Partition, object], what: str) -> None:
+    """Raises ReplayRefused for a partition of which the broker did not answer."""
     if silent := sorted(partitions - answers.keys()):
         raise ReplayRefused(f"the broker does not say of {silent[0]} {what}")
 

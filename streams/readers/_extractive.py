@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 
-from streams.contract import DocumentSaved, Row
+from streams.contract import Context, DocumentSaved, Row
 from streams.readers._embedding import MODEL_NAME, Embedder, Vectors, embedder, unit
 from streams.readers._sentences import sentences
 from streams.readers._text import CHARACTERS_CONSIDERED_MAX
@@ -37,7 +37,7 @@ class Extractive:
     def __init__(self) -> None:
         self._embed = embedder()
 
-    async def __call__(self, doc: DocumentSaved) -> Row:
+    async def __call__(self, doc: DocumentSaved, _ctx: Context) -> Row:
         """The summary's row; computed on a thread, so that the event loop keeps serving other documents."""
         summary = await asyncio.to_thread(extract, doc.title, doc.body, self._embed)
         return {"summary": summary, "model": f"extractive-{MODEL_NAME}", "tokens": 0}

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-import string
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Annotated
-from urllib.parse import quote
 
 import openai
 from annotated_types import Len
 from pydantic import BaseModel, Field, ValidationError
 
 from streams.config import Settings
-from streams.contract import DocumentSaved, Reject, RetryLater, Row
+from streams.contract import Context, DocumentSaved, Reject, RetryLater, Row
 from streams.readers._sentences import split
 
 SENTENCES_MAX = 2
@@ -71,11 +69,11 @@ class Provider:
             base_url=config.provider_url, api_key=config.provider_key, max_retries=0, timeout=self._deadline_seconds
         )
 
-    async def __call__(self, doc: DocumentSaved) -> Row:
+    async def __call__(self, doc: DocumentSaved, ctx: Context) -> Row:
         """The summary's row. Raises RetryLater or Reject."""
         if not (doc.title.strip() or doc.body.strip()):
             return {"summary": "", "model": self._model, "tokens": 0}
-        completion = self._read(await self._ask(doc))
+        completion = self._read(await self._ask(doc, ctx))
         return {
             "summary": self._summary(completion.choices[0]),
             "model": completion.model or self._model,
@@ -86,7 +84,7 @@ class Provider:
         """Close the connections."""
         await self._client.close()
 
-    async def _ask(self, doc: DocumentSaved) -> bytes:
+    async def _ask(self, doc: DocumentSaved, ctx: Context) -> bytes:
         """The body of the provider's answer. The client's timeouts are for one read each: the deadline is for all."""
         try:
             async with asyncio.timeout(self._deadline_seconds):
@@ -96,7 +94,7 @@ class Provider:
                         {"role": "system", "content": _INSTRUCTIONS},
                         {"role": "user", "content": f"{doc.title}\n\n{doc.body[:PROMPT_CHARACTERS_MAX]}"},
                     ],
-                    extra_headers={"Idempotency-Key": idempotency_key(doc)},
+                    extra_headers={"Idempotency-Key": ctx.idempotency_key},
                 )
         except (TimeoutError, openai.APITimeoutError) as error:
             raise RetryLater(f"{self._where} gave no answer within {self._deadline_seconds:g} s") from error
@@ -130,11 +128,6 @@ class Provider:
         if not summary:
             raise RetryLater(f"{self._where} answered an empty summary")
         return summary
-
-
-def idempotency_key(doc: DocumentSaved) -> str:
-    """One key a version, however often it is tried; a document id beyond ASCII is percent-encoded, for a header."""
-    return f"summarizer:{quote(doc.document_id, safe=string.punctuation)}:{doc.version}"
 
 
 def retry_after_seconds(header: str | None, now: datetime) -> float | None:

@@ -1,4 +1,6 @@
-"""Scorers for the ranker: the built-in one, and the choice of another by entry point. Called by the ranker's setup."""
+"""Scorers for the ranker: the built-in one, and the choice of another by entry point. Called by the ranker's
+setup and by re-scoring.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,14 @@ class WordLlamaScorer:
         return vector
 
 
-def scorer_named(name: str) -> Scorer:
+def scorer_named(name: str, named_by: str = "STREAMS_RANKER_MODEL") -> Scorer:
     """The scorer of this name. Raises ReaderError that lists what there is, or says why it cannot be loaded."""
     offered = {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if name == BUILT_IN:
         return WordLlamaScorer()
     if name not in offered:
         known = ", ".join(sorted({BUILT_IN, *offered}))
-        raise ReaderError(f"STREAMS_RANKER_MODEL names the scorer {name!r}, but there are only {known}")
+        raise ReaderError(f"{named_by} names the scorer {name!r}, but there are only {known}")
     return _made(offered[name])
 
 

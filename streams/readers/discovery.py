@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from streams.contract import Reader
 from streams.errors import ReaderError
+from streams.topics import RESCORER
 
 PACKAGE = "streams.readers"
 ENTRY_POINTS = "streams.readers"
@@ -76,6 +77,8 @@ def look(package: str = PACKAGE) -> Survey:
             continue
         for reader in _readers_in(loaded):
             places[reader.group].setdefault(id(reader), (reader, source.name))  # imported twice is declared once
+    if RESCORER in places:
+        faults.append(f"the group {RESCORER!r} is the re-scorer's own: {_where(places.pop(RESCORER))} must use another")
     faults += [_twice(group, found) for group, found in places.items() if len(found) > 1]
     single = {group: next(iter(found.values()))[0] for group, found in sorted(places.items()) if len(found) == 1}
     return Survey(single, tuple(faults))
@@ -107,8 +110,11 @@ def _readers_in(loaded: Any) -> list[Reader]:
 
 
 def _twice(group: str, found: dict[int, tuple[Reader, str]]) -> str:
-    places = " and ".join(place for _, place in found.values())
-    return f"the reader group {group!r} is declared more than once: in {places}"
+    return f"the reader group {group!r} is declared more than once: in {_where(found)}"
+
+
+def _where(found: dict[int, tuple[Reader, str]]) -> str:
+    return " and ".join(place for _, place in found.values())
 
 
 def _reason(error: BaseException) -> str:

@@ -22,7 +22,10 @@ class Scorer(Protocol):
     model_version: str  # part of the scores' key: change it when the scores change their meaning
 
     def __call__(self, queries: list[str], text: str) -> Sequence[float]:
-        """One score a query, higher for a better match; `text` is the title, a line feed and the body."""
+        """One score a query, higher for a better match; `text` is the title, a line feed and the body.
+
+        It raises RetryLater where it cannot answer now; what else it raises is the document's fault.
+        """
         ...
 
 

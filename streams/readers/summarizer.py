@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from streams import DocumentSaved, Table, Upsert, reader
+from streams import Context, DocumentSaved, Table, Upsert, reader
 from streams.config import settings
 from streams.contract import Row
 from streams.readers._text import refuse_unstorable
 
 SUMMARIES = Table("summaries", key=("document_id",))
 
-# From a document to {"summary": text, "model": its name, "tokens": what it cost, 0 offline}.
-Summarize = Callable[[DocumentSaved], Awaitable[Row]]
+# From a document and its attempt to {"summary": text, "model": its name, "tokens": what it cost, 0 offline}.
+Summarize = Callable[[DocumentSaved, Context], Awaitable[Row]]
 
 
 def make_summarizer() -> Summarize:
@@ -32,7 +32,7 @@ def make_summarizer() -> Summarize:
 
 
 @reader(group="summarizer", table=SUMMARIES, setup=make_summarizer)
-async def summarize(doc: DocumentSaved, summarizer: Summarize) -> Upsert:
+async def summarize(doc: DocumentSaved, summarizer: Summarize, ctx: Context) -> Upsert:
     """The document's summary. RetryLater while a provider cannot answer, Reject when it never will."""
     refuse_unstorable(doc)
-    return Upsert(key=doc.document_id, value=await summarizer(doc))
+    return Upsert(key=doc.document_id, value=await summarizer(doc, ctx))

@@ -11,17 +11,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import methodcaller
+from typing import cast
 
 from streams.contract import Reader
+from streams.core.offsets import Position
+from streams.core.suspicion import inherit
 from streams.errors import Unavailable
-from streams.runtime.admission import Admission, Decode
+from streams.runtime.admission import RETRY_SECONDS, Admission, Decode
 from streams.runtime.checkpoint import Checkpoints
 from streams.runtime.clock import Clock
 from streams.runtime.delivery import Delivery
 from streams.runtime.dispatch import Dispatch
 from streams.runtime.executors import Executor
-from streams.runtime.ports import Listener, Log, Message, Partition, PartitionsLost, Sink, SinkBusy
+from streams.runtime.observing import Parts, Timed, observe
+from streams.runtime.parking import Parking
+from streams.runtime.ports import Claimed, Listener, Log, Message, Partition, PartitionsLost, Sink, SinkBusy
 from streams.runtime.records import Assignment
+from streams.runtime.status import Pause, Status, trouble
 
 log = logging.getLogger(__name__)
 
@@ -38,28 +46,64 @@ RECLAIM_SECONDS = 12.0
 
 
 class Loop(Listener):
-    """One worker of one reader. `run` returns when it was asked to stop and everything finished is committed."""
+    """One worker of one reader. `run` returns when it was asked to stop and everything finished is committed.
+
+    `replaying`: what handlers are told of whether it is a replay; None: as the reader's progress says of each record.
+    """
 
     def __init__(
-        self, reader: Reader, records: Log, sink: Sink, decode: Decode, executor: Executor, clock: Clock
+        self,
+        reader: Reader,
+        records: Log,
+        sink: Sink,
+        decode: Decode,
+        executor: Executor,
+        clock: Clock,
+        name: str = "",
+        replaying: bool | None = None,
     ) -> None:
         self._reader = reader
+        self._name = name  # of this worker
         self._log = records
         self._clock = clock
+        self._timed = Timed(sink, clock)
+        sink = cast(Sink, self._timed)
         self._sink = sink
         self._assignments: dict[Partition, Assignment] = {}
-        self._dispatch = Dispatch(reader, executor, clock)
-        self._admission = Admission(reader, sink, decode, clock)
+        self._dispatch = Dispatch(reader, executor, sink, clock)
+        self._admission = Admission(reader, sink, decode, clock, replaying)
         self._delivery = Delivery(sink, clock)
         self._checkpoints = Checkpoints(records, clock)
+        self._parking = Parking(reader, records, sink, decode, clock, replaying)
         self._full_since: float | None = None
         self._polled_at = 0.0
         self._paused: set[Partition] = set()
         self._stopping = False
+        self._claim_trouble: Pause | None = None
+        self._note_after = 0.0
 
     def stop(self) -> None:
         """Ask the loop to drain and return; safe in a signal handler."""
         self._stopping = True
+
+    def status(self) -> Status:
+        """What it does now, and what holds it up; another thread may ask."""
+        return observe(
+            Parts(
+                reader=self._reader.group,
+                worker=self._name,
+                clock=self._clock,
+                sink=self._timed,
+                assignments=list(self._assignments.values()),
+                admission=self._admission,
+                dispatch=self._dispatch,
+                delivery=self._delivery,
+                parking=self._parking,
+                claim_trouble=self._claim_trouble,
+                is_full=self._full_since is not None,
+                stopping=self._stopping,
+            )
+        )
 
     def run(self) -> None:
         """Read until told to stop. Raises what ends a worker: SinkBroken, Unavailable, the error of `setup`."""
@@ -78,6 +122,7 @@ class Loop(Listener):
         """One round of everything."""
         self._intake()
         self._claim()
+        self._load_parked()
         self._admit()
         self._finish_round()
 
@@ -86,22 +131,23 @@ class Loop(Listener):
         self._delivery.add(self._dispatch.collect())
         self._deliver()
         if not self._delivery.pending:  # no attempt before the last failure is on record: an outage burns none
-            self._dispatch.wake()
+            self._delivery.add(self._dispatch.wake())
         self._checkpoints.commit_due(self._assignments.values())
 
     # --------------------------------------------------------------------------------------- reading
 
     def _intake(self) -> None:
-        by_partition: dict[Partition, list[Message]] = {}
-        for message in self._read_full() if self._is_full() else self._read():
-            by_partition.setdefault(Partition(message.topic(), message.partition()), []).append(message)
-        for partition, received in by_partition.items():
-            assignment = self._assignments.get(partition)
+        messages = self._read_full() if self._is_full() else self._read()
+        for number, group in groupby(messages, key=methodcaller("partition")):
+            received = list(group)
+            assignment = self._assignments.get(Partition(received[0].topic(), number))
             if assignment is not None and not assignment.reread:
-                assignment.receive(received)
+                assignment.receive(received, self._clock.monotonic())
 
     def _is_full(self) -> bool:
-        """Over the bound of records or bytes; once paused, until both are down to half."""
+        """In an outage, or over the bound of records or bytes; once paused, until both are down to half."""
+        if self._dispatch.is_outage:
+            return True
         records = sum(len(one.tracker) for one in self._assignments.values())
         size = sum(one.bytes_in_flight for one in self._assignments.values())
         share = 0.5 if self._paused else 1.0
@@ -128,6 +174,8 @@ class Loop(Listener):
             self._clock.sleep(BUSY_SECONDS)
             return []
         self._polled_at = now
+        if not self._dispatch.is_outage:
+            self._delivery.add(self._dispatch.spill(self._assignments.values()))
         return self._log.poll(1, 0)
 
     # -------------------------------------------------------------------------------------- claiming
@@ -140,14 +188,16 @@ class Loop(Listener):
             return
         try:
             self._claim_now(due)
+            self._claim_trouble = None
         except (SinkBusy, Unavailable) as error:
             log.warning("%s: cannot take its partitions yet: %s", self._reader.group, error)
             for assignment in due:
-                assignment.claim_after = now + 0.5
+                assignment.claim_after = now + RETRY_SECONDS
+            self._claim_trouble = trouble(error)
 
     def _claim_now(self, due: list[Assignment]) -> None:
         partitions = [assignment.partition for assignment in due]
-        epochs = self._sink.claim(partitions)
+        claimed = self._sink.claim(partitions)
         committed = self._log.committed(partitions)
         for assignment in due:
             at = committed[assignment.partition]
@@ -156,18 +206,61 @@ class Loop(Listener):
                 assignment.reread = False
                 self._log.resume({assignment.partition} - self._paused)
             own_pass = self._checkpoints.pass_of(at)
-            # Without our pass in it the position is committed anew: a restart must find the pass of this reading.
             assignment.committed = at.position if own_pass else None
+            assignment.pass_is_noted = own_pass is not None
             assignment.pass_number = own_pass or self._sink.new_pass()
-            assignment.epoch = epochs[assignment.partition]
+            assignment.admitted_to = at.position or Position(0)
+            self._inherit(assignment, claimed[assignment.partition])
+        self._parking.ask()
         starts = ", ".join(f"{p.number}@{committed[p].position or 'start'}" for p in sorted(partitions))
         log.info("%s: reads %s from %s", self._reader.group, partitions[0].topic, starts)
 
+    def _inherit(self, assignment: Assignment, claimed: Claimed) -> None:
+        """Begin with what the former owner left: perhaps it died of one of the next records."""
+        assignment.epoch = claimed.epoch
+        assignment.trace, assignment.suspect_to = inherit(claimed.left, assignment.admitted_to)
+        if assignment.suspect_to:
+            log.warning(
+                "%s: two workers died at the same records: %s:%s to %s run in a child process, each by itself",
+                self._reader.group,
+                assignment.partition.number,
+                assignment.admitted_to,
+                assignment.suspect_to,
+            )
+
+    def _note_passes(self) -> None:
+        """Commit a new pass before anything of it is done: a successor that did not know it would do it all again."""
+        now = self._clock.monotonic()
+        begun = [one for one in self._assignments.values() if one.held and one.epoch is not None]
+        new = [one for one in begun if not one.pass_is_noted]
+        if not new or now < self._note_after:
+            return
+        for assignment in new:
+            assignment.committed = None
+        try:
+            self._checkpoints.commit(new, wait=True)
+        except Unavailable as error:
+            log.warning("%s: cannot begin to read yet: %s", self._reader.group, error)
+            self._note_after = now + RETRY_SECONDS
+        else:
+            for assignment in new:
+                assignment.pass_is_noted = True
+
     def _admit(self) -> None:
         """Look up what was received and hand it to its lanes."""
-        admitted = self._admission.admit(self._assignments.values())
+        self._note_passes()
+        admitted = self._admission.admit(one for one in self._assignments.values() if one.pass_is_noted)
         self._delivery.add(admitted.unreadable)
-        self._dispatch.enqueue(admitted.records)
+        self._delivery.add(self._dispatch.enqueue(admitted.records, admitted.parked))
+
+    def _load_parked(self) -> None:
+        """Bring back parked records; not in an outage, nor while the table lags behind what we know."""
+        if self._delivery.pending or self._dispatch.is_outage:
+            return
+        loaded = self._parking.load(self._assignments)
+        self._delivery.add(loaded.settled)
+        for record, wait_seconds in loaded.retries:
+            self._dispatch.retry(record, wait_seconds)
 
     # -------------------------------------------------------------------------------------- writing
 
@@ -178,6 +271,9 @@ class Loop(Listener):
             log.warning("%s: %s; what was read of them is dropped", self._reader.group, error)
             for partition in error.partitions & self._assignments.keys():
                 self._reread(partition)
+        if parked := self._delivery.take_parked():
+            self._dispatch.written(parked)
+            self._parking.ask()
 
     def _reread(self, partition: Partition) -> None:
         """Another owns it in the sink. If the group still says it is ours much later, begin it anew."""
@@ -192,6 +288,7 @@ class Loop(Listener):
         if assignment is not None:
             assignment.alive = False
             assignment.forget_unstarted()
+            self._delivery.drop(assignment)
 
     # ------------------------------------------------------------------- the group's word, inside poll
 
@@ -221,9 +318,22 @@ class Loop(Listener):
         deadline = self._clock.monotonic() + DRAIN_SECONDS
         while self._clock.monotonic() < deadline:
             self._delivery.add(self._dispatch.collect())
+            self._delivery.add(self._dispatch.settle(leaving))
             self._deliver()
-            if not self._delivery.pending and not any(assignment.running for assignment in leaving):
+            if not self._delivery.pending and not any(assignment.is_running for assignment in leaving):
                 break
             self._clock.sleep(BUSY_SECONDS)
         with suppress(Unavailable):  # not committed: the successor reads it again, and the guard knows it
             self._checkpoints.commit(leaving, wait=True)
+        with suppress(SinkBusy):  # then the successor takes it for a death, which alone means nothing
+            self._let_go(leaving)
+
+    def _let_go(self, leaving: list[Assignment]) -> None:
+        """Tell the successor that nobody died."""
+        traces = {
+            one.partition: Claimed(one.epoch, one.trace._replace(received_to=None))
+            for one in leaving
+            if one.epoch is not None and one.alive
+        }
+        if traces:
+            self._sink.leave(traces)

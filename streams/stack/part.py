@@ -92,22 +92,29 @@ def _holder(port: int) -> str:
 
 def bring_up(part: Part, cancelled: Event) -> bool:
     """Start the part unless it runs, and wait until it answers; True if it was started."""
-    is_down = part.process.running() is None
-    if is_down:
-        part.prepare()
-        part.process.start(part.command(), part.env, part.user, part.stop_signal)
-    _wait_until_ready(part, cancelled)
-    return is_down
+    # What runs may have been killed a moment ago, and be gone at the next look: then it is started as well.
+    if part.process.running() is not None:
+        part.process.wake()
+        if _becomes_ready(part, cancelled):
+            return False
+    check_ports(part)
+    part.prepare()
+    part.process.start(part.command(), part.env, part.user, part.stop_signal)
+    if not _becomes_ready(part, cancelled):
+        raise StackError(_died(part))
+    return True
 
 
-def _wait_until_ready(part: Part, cancelled: Event) -> None:
+def _becomes_ready(part: Part, cancelled: Event) -> bool:
+    """Whether it answers in the end; False as soon as it has ended."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while True:
         try:
-            return part.probe()
+            part.probe()
+            return True
         except Unavailable as error:
             if part.process.running() is None:
-                raise StackError(_died(part)) from error
+                return False
             if time.monotonic() > deadline:
                 raise StackError(f"{part.name} did not answer within {READY_SECONDS_MAX:.0f} s: {error}") from error
         if cancelled.wait(_POLL_SECONDS):

@@ -21,7 +21,7 @@ from streams.config import Settings
 from streams.errors import StackError, Unavailable
 from streams.stack.files import write_properties
 from streams.stack.part import Part, port_of
-from streams.stack.process import TOOL, LocalProcess
+from streams.stack.process import TOOL, LocalProcess, await_deaths
 
 REGISTRY_DATABASE = "apicurio"
 REMAINS_SECONDS_MAX = 10.0  # of a killed server: its sessions end at their next look at it
@@ -118,14 +118,15 @@ def _first_error(text: str) -> str:
 def _tidy_after_kill(data: Path) -> None:
     """Make a start possible where the server was killed: wait for its remains, drop a lock that names a stranger.
 
-    A lock that names nobody stays: by it Postgres itself makes sure that no orphan uses the old memory.
+    A lock that names nobody stays: by it Postgres itself makes sure that no orphan uses the old memory. One that names
+    a dead server which nobody has reaped Postgres would obey for ever.
     """
     lock = data / "postmaster.pid"
-    if not lock.exists():
+    if not lock.exists() or not await_deaths(_servers_of(data), REMAINS_SECONDS_MAX):
         return
-    psutil.wait_procs(_remains(data), timeout=REMAINS_SECONDS_MAX)
     try:
-        if "postgres" not in psutil.Process(int(lock.read_text().split()[0])).name():
+        holder = psutil.Process(int(lock.read_text().split()[0]))
+        if "postgres" not in holder.name() or holder.status() == psutil.STATUS_ZOMBIE:
             lock.unlink()
     except psutil.NoSuchProcess:
         pass
@@ -133,10 +134,9 @@ def _tidy_after_kill(data: Path) -> None:
         lock.unlink()
 
 
-def _remains(data: Path) -> list[psutil.Process]:
-    """Servers of this data folder, and killed ones that the system has not reaped yet, whose folder is unknown."""
-    servers = (each for each in psutil.process_iter(["name", "cwd", "status"]) if each.info["name"] == "postgres")
-    return [each for each in servers if each.info["cwd"] == str(data) or each.info["status"] == psutil.STATUS_ZOMBIE]
+def _servers_of(data: Path) -> list[psutil.Process]:
+    found = (each for each in psutil.process_iter(["name", "cwd"]) if each.info["name"] == "postgres")
+    return [each for each in found if each.info["cwd"] == str(data)]
 
 
 def _probe(config: Settings) -> None:

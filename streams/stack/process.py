@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ STOP_SECONDS_MAX = 20.0
 # Start times are counted from the boot time, which the system may correct by a second.
 _SAME_START_SECONDS = 2.0
 _SAID_BYTES_MAX = 65_536
+_LOOK_SECONDS = 0.02
+# The end of its input, which our death brings about, is no line.
+_WHEN_TOLD = 'read -r go && exec "$@" </dev/null'
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,17 @@ class LocalProcess:
         user: str | None = None,
         stop_signal: int = signal.SIGTERM,
     ) -> subprocess.Popen[bytes]:
-        """Start `command` in a session of its own, with `env` added to the environment. Raises OSError."""
+        """Start `command` in a session of its own, with `env` added to the environment. Raises OSError.
+
+        It begins when its note is written: if we are killed before that, it does not, since nobody could find it.
+        """
         for folder in (self.pid_file.parent, self.log_file.parent):
             folder.mkdir(parents=True, exist_ok=True)
         log_start = _rotate(self.log_file)
         with self.log_file.open("ab") as log:
             child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
+                ["/bin/sh", "-c", _WHEN_TOLD, "sh", *command],
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {})},
@@ -69,6 +76,9 @@ class LocalProcess:
         started = psutil.Process(child.pid).create_time()
         note = {"pid": child.pid, "started": started, "stop_signal": stop_signal, "log_start": log_start}
         write_note(self.pid_file, note)
+        assert child.stdin
+        with child.stdin as told:
+            told.write(b"\n")
         return child
 
     def run(self, command: Sequence[str], seconds: float, user: str | None = None) -> tuple[bool, str]:
@@ -98,10 +108,17 @@ class LocalProcess:
             family = [process, *_children(process)]
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(read_note(self.pid_file)["stop_signal"])
-            psutil.wait_procs([process], timeout=seconds)
+            await_deaths([process], seconds)
             _kill(family)
         self.pid_file.unlink(missing_ok=True)
         return process is not None
+
+    def wake(self) -> None:
+        """Let the process and its children go on, if somebody has frozen them (SIGSTOP)."""
+        process = self.running()
+        for each in [process, *_children(process)] if process else []:
+            with suppress(psutil.NoSuchProcess):
+                each.resume()
 
     def memory_bytes(self) -> int:
         """Memory of the process and its children, shared pages counted once; 0 if it does not run."""
@@ -132,10 +149,18 @@ def _rotate(log_file: Path) -> int:
     return 0
 
 
+def await_deaths(processes: Sequence[psutil.Process], seconds: float) -> bool:
+    """Whether all are dead within `seconds`. psutil's own wait goes on while a parent leaves a zombie unreaped."""
+    deadline = time.monotonic() + seconds
+    while not (all_dead := all(map(_is_dead, processes))) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    return all_dead
+
+
 def _is_dead(process: psutil.Process) -> bool:
     """Also true of a zombie, which is reaped if it is a child of ours."""
     try:
-        if process.status() != psutil.STATUS_ZOMBIE:
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
             return False
         process.wait(timeout=0)
     except psutil.Error:
@@ -154,7 +179,7 @@ def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=5)
+    await_deaths(processes, seconds=5)
 
 
 def _memory(process: psutil.Process) -> int:

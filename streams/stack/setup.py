@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -26,7 +27,7 @@ from streams.errors import RelayError
 from streams.kafka.codec import schema_text
 from streams.kafka.registry import Registry
 from streams.kafka.topics_admin import TopicsAdmin
-from streams.topics import FIXED, HEARTBEAT, LOG_CONFIG, Topic, dead_letters, is_legal
+from streams.topics import FIXED, LOG_CONFIG, NOT_RELAYED, Topic, dead_letters, is_legal
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,11 @@ REGISTRY_SECONDS_MAX = 30.0
 _sql = queries(Path(streams.outbox.__file__).parent / "sql" / "relay.sql")
 
 
-def run_setup(console: Console, config: Settings | None = None) -> None:
-    """Make everything as it must be, saying what each step found. Raises StreamsError with one sentence."""
+def run_setup(console: Console, config: Settings | None = None, *, with_connect: bool = True) -> None:
+    """Make everything as it must be, saying what each step found; Debezium's parts not if polling is chosen.
+
+    Raises StreamsError with one sentence.
+    """
     config = config or settings()
     with slot.maintenance(config) as connection, Connect(config) as connect, ThreadPoolExecutor(1) as aside:
         _say(console, "database", _migrated(migrate(connection)))
@@ -44,7 +48,8 @@ def run_setup(console: Console, config: Settings | None = None) -> None:
         topics = wanted_topics(connection, readers)
         # The registry is slow to answer and nothing but the last step waits for it.
         registering = aside.submit(register_schemas, config, topics)
-        repair_needed = _relay_end(console, config, connection, connect)
+        with_connect = with_connect and not _sql.is_left_to_polling(connection)
+        repair_needed = with_connect and _relay_end(console, config, connection, connect)
         changes = ensure_topics(config, connection, topics)
         _sql.add_readers(connection, names=readers)
         _say(console, "topics", str(changes) or f"{len(topics)} kept")
@@ -54,13 +59,20 @@ def run_setup(console: Console, config: Settings | None = None) -> None:
                 f"the publication or the slot {slot.NAME} is missing or lost, and events may be waiting: "
                 "run `streams outbox repair`"
             )
-        _say(console, "connector", ensure_connector(connect, restart=bool(changes.grown)))
+        grown = bool(changes.grown)
+        done = ensure_connector(config, connect, restart=grown) if with_connect else "left to the polling relay"
+        _say(console, "connector", done)
 
 
 def ensure_reader(config: Settings, group: str) -> None:
-    """Make what a reader needs before it joins its group: its dead-letter topic, schema and registration."""
+    """Make what a reader needs before it joins its group: its dead-letter topic, schema and registration.
+
+    Asks Postgres alone where that was done before: a worker that died is back the sooner.
+    """
     topic = dead_letters(group)
     with connect_database(config, autocommit=True) as connection:
+        if _sql.reader_is_ready(connection, reader=group, letters=topic.name):
+            return
         ensure_topics(config, connection, [topic])
         register_schemas(config, [topic])
         _sql.add_readers(connection, names=[group])
@@ -114,7 +126,7 @@ def ensure_topics(config: Settings, connection: Connection, topics: list[Topic])
         admin.grow(topic.name, topic.partitions)
     for name, differing in other.items():
         admin.alter(name, differing)
-    _sql.add_topics(connection, names=[topic.name for topic in topics if topic != HEARTBEAT])
+    _sql.add_topics(connection, names=[topic.name for topic in topics if topic not in NOT_RELAYED])
     return Changes(
         made=[topic.name for topic in missing],
         grown=[topic.name for topic in short],
@@ -133,15 +145,22 @@ def register_schemas(config: Settings, topics: Iterable[Topic]) -> int:
     return len(subjects)
 
 
-def ensure_connector(connect: Connect, *, restart: bool = False) -> str:
+def ensure_connector(config: Settings, connect: Connect, *, restart: bool = False) -> str:
     """Put the connector if it is not as it must be, and wait until it and its task run; says what was done.
 
     `restart` makes a running task ask for the topics' partitions now, not within five minutes. Raises RelayError
     with the reason when it fails.
     """
     done = _put_connector(connect, restart=restart)
-    restarts = connector.wait_until_running(connect)
+    restarts = connector.wait_until_running(connect, partial(unblock, config))
     return f"{'restarted' if restarts else done}, running"
+
+
+def unblock(config: Settings) -> None:
+    """End the transactions that Connect's own readers wait for. Raises Unavailable and StackError."""
+    from streams.kafka.open_transactions import abort_open  # takes long to import, and is hardly ever needed
+
+    abort_open(config, connector.OFFSETS_TOPIC)
 
 
 def _put_connector(connect: Connect, *, restart: bool) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from itertools import count
 from typing import Any
 
@@ -45,12 +46,14 @@ class Subject:
         self._texts = count(1)
 
     def _counting(self, handler: Any) -> Any:
-        def count_call(doc: DocumentSaved, *made: Any) -> Any:
+        @wraps(handler)  # so that it is seen to take what the handler takes
+        def count_call(doc: DocumentSaved, *made: Any, **context: Any) -> Any:
             self.calls.append(doc.version)
-            return handler(doc, *made)
+            return handler(doc, *made, **context)
 
-        async def count_async(doc: DocumentSaved, *made: Any) -> Any:
-            return await count_call(doc, *made)
+        @wraps(handler)
+        async def count_async(doc: DocumentSaved, *made: Any, **context: Any) -> Any:
+            return await count_call(doc, *made, **context)
 
         return count_async if inspect.iscoroutinefunction(handler) else count_call
 

@@ -133,7 +133,8 @@ def test_it_stays_until_ctrl_c_and_leaves_a_stack_that_ran_before(stack: Setting
     eventually(lambda: "Ctrl-C stops" in log.read_text(), 300, "the demo is through")
     assert services.is_ready(stack)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(60) in (0, 2), log.read_text()  # 2 is make's own word for an interrupted target
+    # make says 2 for an interrupted target, or ends by the signal itself.
+    assert process.wait(60) in (0, 2, -signal.SIGINT), log.read_text()
     assert not services.is_ready(stack)
     assert LocalProcess(services.READERS, stack.home).running() is None
     assert {part["state"] for part in local.status(stack)["parts"]} == {"running"}
@@ -159,8 +160,10 @@ def test_a_late_reader_is_named_with_what_is_in_its_way(stack: Settings) -> None
         done = demo("--exit", "--seconds-max", "1", env={"STREAMS_PROVIDER_URL": provider})
     assert done.returncode != 0
     sentence = next(line for line in done.stderr.splitlines() if line.startswith("error:"))
-    assert re.search(r"1 s after the last save, of \d+ documents are done: summarizer 0", sentence)
-    assert "the stack is well, summarizer needs more time" in sentence
+    # On a slow machine others are late too; the one furthest behind is named, by name if several are.
+    late = re.search(r"1 s after the last save, of \d+ documents are done: (.*summarizer 0.*): the stack is", sentence)
+    assert late, sentence
+    assert f"the stack is well, {late[1].split()[0]} needs more time" in sentence
     assert not services.is_ready(stack)
 
 
@@ -168,7 +171,7 @@ def test_a_document_that_fails_again_and_again_is_what_is_in_the_way(
     stack: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streams.lab.demo.examine", lambda _config: [])  # whatever the doctor sees comes first
-    with connect(stack) as connection:  # never committed
+    with connect(stack) as connection:
         connection.execute(
             "INSERT INTO app.documents (document_id, owner_id, title, body, version, saved_at) "
             "VALUES ('stubborn', %s, '', '', 1, now())",
@@ -179,6 +182,7 @@ def test_a_document_that_fails_again_and_again_is_what_is_in_the_way(
             "VALUES ('ranker', 'stubborn', 1, 'retrying', 1, 99, 'TimeoutError: no answer')"
         )
         said = obstacle(stack, connection, "ranker", LocalProcess("readers", tmp_path))
+        connection.rollback()
     assert said == "ranker has failed 99 times at stubborn: TimeoutError: no answer"
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.config import Settings
-from streams.database import connect
 from streams.lab.exercise import DOCUMENTS, KILLS, READER
+from tests.rig import Rig
 
 ROOT = Path(__file__).parents[2]
 SOLUTION = ROOT / "docs/exercises/solutions/word_count.py"
@@ -57,11 +56,11 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 @pytest.fixture
-def fresh_stack(stack: Settings) -> Settings:
+def fresh_stack(rig: Rig) -> None:
     """The stack without the documents of earlier checks: a wrong reader has given some of them up for good."""
-    with connect(stack) as connection:
-        connection.execute("DELETE FROM app.documents WHERE owner_id LIKE 'exercise-%'")
-    return stack
+    earlier = "SELECT document_id FROM app.documents WHERE starts_with(owner_id, 'exercise-') AND deleted_at IS NULL"
+    for (document,) in rig.rows(earlier):
+        rig.delete(document)
 
 
 def missing(done: subprocess.CompletedProcess[str]) -> str:

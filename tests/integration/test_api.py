@@ -107,8 +107,18 @@ def test_a_refused_save_writes_nothing(api: Api, rig: Rig, fields: dict[str, str
 
 def test_a_hundred_saves_of_one_document_at_once(api: Api, rig: Rig) -> None:
     name = unique("doc")
+
+    def save(number: int) -> httpx.Response:
+        """As a client does: a busy server says when to come again, and by the key it is one save."""
+        content = {"document_id": name, "owner_id": "ada", "title": "Notes", "body": str(number)}
+        while True:
+            answer = api.client.post("/documents", json=content, headers={"Idempotency-Key": f"{name} {number}"})
+            if answer.status_code != 503:
+                return answer
+            time.sleep(int(answer.headers["Retry-After"]))
+
     with ThreadPoolExecutor(100) as threads:
-        answers = list(threads.map(lambda number: api.save(document_id=name, body=str(number)), range(100)))
+        answers = list(threads.map(save, range(100)))
     assert {answer.status_code for answer in answers} == {202}
     assert sorted(answer.json()["version"] for answer in answers) == list(range(1, 101))
     [(last,)] = rig.rows("SELECT body FROM app.documents WHERE document_id = %s", name)
@@ -184,11 +194,21 @@ def progress(
     )
 
 
+def parked(rig: Rig, reader: str, document_id: str, version: int, event_id: str, attempts: int, error: str) -> None:
+    rig.do(
+        'INSERT INTO readers.parked (reader, lane, version, topic, partition, "offset", lane_hash, "timestamp",'
+        " header_names, header_values, event_id, attempts, error, next_attempt_at) VALUES (%s, %s, %s,"
+        " 'documents-saved', 0, 0, 0, now(), '{}', '{}', %s, %s, %s, '2030-01-01T00:00:00Z')",
+        *(reader, document_id, version, event_id, attempts, error),
+    )
+
+
 def dead_letter(rig: Rig, reader: str, event_id: str, state: str = "open") -> None:
     rig.do(
         'INSERT INTO readers.dead_letters (reader, topic, partition, "offset", "timestamp", header_names,'
-        " header_values, event_id, error_class, error_message, traceback, attempts, worker, first_failed_at, state)"
-        " VALUES (%s, 'documents-saved', 0, 0, now(), '{}', '{}', %s, 'Reject', 'no text', '', 5, 'w', now(), %s)",
+        " header_values, event_id, error_class, error_message, traceback, attempts, worker, first_failed_at, lane,"
+        " lane_hash, state) VALUES (%s, 'documents-saved', 0, 0, now(), '{}', '{}', %s, 'Reject', 'no text', '', 5,"
+        " 'w', now(), 'lane', 0, %s)",
         *(reader, event_id, state),
     )
 
@@ -231,6 +251,8 @@ def test_a_job_has_a_state_at_each_reader(
     with registered(rig, reader):
         if row is not None:
             progress(rig, reader, name, **row)
+            if row["state"] == "retrying" and row["version"] == 2:
+                parked(rig, reader, name, 2, job_id, row["attempts"], row["error"])
         if letter is not None:
             dead_letter(rig, reader, job_id, letter)
         job = api.client.get(f"/jobs/{job_id}").json()

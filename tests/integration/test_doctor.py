@@ -181,6 +181,8 @@ def assert_skipped(events: Events, poison: str, reason: str) -> None:
     assert f"row {seq} " in found.faults["outbox"]
     assert reason in found.faults["outbox"]
     assert found.commands == [f"streams outbox skip {seq}"]
+    repaired = streams("streams outbox repair")  # which alone would only emit the row again
+    assert (repaired.returncode, f"run `streams outbox skip {seq}`" in repaired.stderr) == (6, True)
     done = streams(found.commands[0])
     assert done.returncode == 0, done.stderr
     events.sent.remove(poison)

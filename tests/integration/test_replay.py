@@ -84,6 +84,7 @@ def _offsets(foreign: Foreign, group: str) -> dict[int, int]:
         ("10000d", {0: 0, 1: 0, 2: 0}),
         ("1m", {0: 20, 1: 20, 2: 20}),
     ],
+    ids=["earliest", "latest", "offset", "back", "forth", "same-time", "just-after", "before-all", "after-all"],
 )
 def test_a_plan_moves_all_partitions_of_the_groups_topics(replays: Replays, read_half, to: str, expected: dict):
     assert _targets(replays, read_half[0], to) == expected
@@ -250,7 +251,7 @@ def test_a_live_group_is_refused(foreign: Foreign, replays: Replays, read_half, 
     plan = replays.plan(group, "earliest")
     with foreign.member(group, topic, **{"group.protocol": protocol}):
         eventually(lambda: replays.plan(group, "earliest").notes, seconds=30)
-        _refused(foreign, group, lambda: replays.apply(plan), "has 1 member")
+        _refused(foreign, group, lambda: replays.apply(plan), "has members")
         _refused(foreign, group, lambda: replays.undo(group), "nothing to undo")
 
 
@@ -384,7 +385,7 @@ def test_a_live_group_is_refused_by_the_command_with_exit_code_7(foreign: Foreig
     with foreign.member(group, topic):
         refused = _run("apply", group, "--to", "earliest", "--yes")
     assert refused.returncode == 7
-    assert refused.stderr.startswith(f"error: {group} has 1 member")
+    assert refused.stderr.startswith(f"error: {group} has members (")
     assert refused.stderr.count("\n") == 1
     assert foreign.committed(group) == before
 

@@ -50,7 +50,7 @@ def freeze_and_continue(rig: Rig, where: str) -> None:
         catches_up(rig, group, {document_id: 1}, 120)
         rig.save(document_id, title=f"freeze {where}")
         rig.save(document_id, title="behind")
-        process = psutil.Process(frozen.process.pid)
+        process = psutil.Process(*frozen.workers())
         eventually(lambda: process.status() == psutil.STATUS_STOPPED, 30, "the worker froze")
         with rig.worker(successor(group)):
             catches_up(rig, group, {document_id: 3}, 90)
@@ -58,11 +58,13 @@ def freeze_and_continue(rig: Rig, where: str) -> None:
             before = rows(rig, group, document_id)
             assert before[f"of {document_id}"] == {"versions": 3}
             assert before[document_id] == {"version": 3, "by": "successor"}
-            committed = rig.committed(group, DOCUMENTS_SAVED.name)
+            committed = positions(rig, group)
             began = frozen.said().count(": reads ")
             process.resume()
             eventually(lambda: frozen.said().count(": reads ") > began, 60, "it is a member again")
-            assert (rows(rig, group, document_id), rig.committed(group, DOCUMENTS_SAVED.name)) == (before, committed)
+            assert rows(rig, group, document_id) == before
+            now = positions(rig, group)  # the successor may go on past trailing markers; a stale commit would go back
+            assert all(now[number] >= position for number, position in committed.items()), (now, committed)
             other = unique("after")
             rig.save(other)
             catches_up(rig, group, {other: 1})
@@ -72,6 +74,11 @@ def freeze_and_continue(rig: Rig, where: str) -> None:
 
 def rows(rig: Rig, group: str, document_id: str) -> dict[str, Any]:
     return {key: value for key, value in rig.output(group).items() if document_id in key}
+
+
+def positions(rig: Rig, group: str) -> dict[int, int]:
+    """What is committed. The pass beside it may change: a first reading of a partition notes its own."""
+    return {number: position for number, (position, _) in rig.committed(group, DOCUMENTS_SAVED.name).items()}
 
 
 def successor(group: str) -> Any:

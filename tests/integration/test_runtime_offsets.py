@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import random
+import time
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
 
 from streams.contract import DocumentSaved, Increment, Upsert, reader
 from tests.rig import Rig, catches_up, unique
@@ -22,18 +24,27 @@ def counter(group: str, calls: list[str]) -> Any:
     return reader(group=group)(handle)
 
 
-def transaction(rig: Rig, topic: str, names: list[str], commit: bool, partition: int = 0) -> None:
-    """One transaction; each ends with a control record, which takes an offset, and an aborted one's records too."""
+def transaction(rig: Rig, topic: str, names: list[str], commit: bool, partition: int = 0) -> dict[int, str]:
+    """One transaction; each ends with a control record, which takes an offset, and an aborted one's records too.
+
+    Gives the names by offset.
+    """
+    by_offset: dict[int, str] = {}
     producer = Producer({**rig.config.kafka_client(), "transactional.id": str(uuid4())})
     producer.init_transactions(20)
     producer.begin_transaction()
     for name in names:
-        producer.produce(topic, rig.event(name), key=name, partition=partition)
+
+        def delivered(_error: object, message: Message, name: str = name) -> None:
+            by_offset[message.offset() or 0] = name
+
+        producer.produce(topic, rig.event(name), key=name, partition=partition, on_delivery=delivered)
     producer.flush(20)
     if commit:
         producer.commit_transaction(20)
     else:
         producer.abort_transaction(20)
+    return by_offset
 
 
 def test_commits_reach_the_end_over_gaps_and_trailing_markers(rig: Rig) -> None:
@@ -43,7 +54,7 @@ def test_commits_reach_the_end_over_gaps_and_trailing_markers(rig: Rig) -> None:
     transaction(rig, topic, ["c"], commit=True)
     transaction(rig, topic, ["never-3"], commit=False)
     transaction(rig, topic, ["never-4"], commit=False, partition=1)  # a partition with nothing to read but markers
-    assert rig.ends(topic) == {0: 10, 1: 2, 2: 0}
+    eventually(lambda: rig.ends(topic) == {0: 10, 1: 2, 2: 0})  # the last markers may follow a moment later
     with rig.worker(counter(group, calls), topic):
         catches_up(rig, group, {"a": 1, "b": 1, "c": 1})
         eventually(lambda: rig.lag(group, topic) == 0, message="the commit is past the markers")
@@ -52,11 +63,44 @@ def test_commits_reach_the_end_over_gaps_and_trailing_markers(rig: Rig) -> None:
         transaction(rig, topic, ["d"], commit=True)
         catches_up(rig, group, {"d": 1})
         eventually(lambda: rig.lag(group, topic) == 0)
+    request = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
+    (found,) = rig.admin.list_consumer_group_offsets([request])[group].result().topic_partitions
+    assert found.leader_epoch == 0  # of the records' leader: one that was cut back since is found out
     assert sorted(calls) == ["a", "b", "c", "d"]
     with rig.worker(counter(group, calls), topic):
         rig.put(topic, "e", partition=0)
         catches_up(rig, group, {"e": 1})
     assert sorted(calls) == ["a", "b", "c", "d", "e"]
+
+
+def test_in_whatever_order_handlers_end_a_commit_passes_none_and_reaches_the_end(rig: Rig) -> None:
+    """Over offsets that nobody sees, of aborted transactions and markers."""
+    topic, group, chance = rig.topic(), unique("permuted"), random.Random(5)
+    names: dict[int, str] = {}
+    for number in range(12):
+        transaction(rig, topic, [f"never-{number}"] * chance.randrange(1, 3), commit=False)
+        names |= transaction(rig, topic, [f"{number}-{each}" for each in range(chance.randrange(2, 6))], commit=True)
+    last = max(transaction(rig, topic, ["never"], commit=False))
+    eventually(lambda: rig.ends(topic)[0] == last + 2)  # it and its marker
+    ended, passed, seen = set[str](), list[str](), set[int]()
+
+    def handle(doc: DocumentSaved) -> Upsert:
+        time.sleep(chance.random())
+        ended.add(doc.document_id)
+        return Upsert(doc.document_id, {})
+
+    def reaches_the_end() -> bool:
+        """Looks at the commit first, then at what has ended."""
+        position = rig.committed(group, topic).get(0, (0, ""))[0]
+        seen.add(position)
+        passed.extend(name for offset, name in names.items() if offset < position and name not in ended)
+        return rig.lag(group, topic) == 0
+
+    with rig.worker(reader(group=group, concurrency=16)(handle), topic):
+        eventually(reaches_the_end, 30)
+    assert passed == []
+    assert ended == set(names.values())
+    assert len(seen) > 3  # it was looked at on the way
 
 
 def test_a_deleted_group_starts_at_the_beginning_and_counts_nothing_twice(

@@ -273,7 +273,7 @@ def headers(message: Message) -> Mapping[str, bytes]:
 
 def published(rig: Rig, start: datetime) -> set[UUID]:
     with PublishedEvents(rig.config) as events:
-        return {UUID(one) for one in events.since({DOCUMENTS_SAVED.name: start.replace(tzinfo=None)})}
+        return {UUID(one) for one, _ in events.since({DOCUMENTS_SAVED.name: start.replace(tzinfo=None)})}
 
 
 def test_a_save_comes_into_the_log_as_it_was(rig: Rig) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from confluent_kafka import Producer
 
 from streams.cdc import connector, slot
-from streams.cdc.connect import Connect
+from streams.cdc.connect import Connect, ConnectorState
 from streams.config import Settings
 from streams.database import connect
 from streams.errors import Incompatible
@@ -20,7 +21,7 @@ from streams.kafka.registry import Registry
 from streams.kafka.topics_admin import TopicsAdmin
 from streams.stack.setup import ensure_reader
 from streams.topics import HEARTBEAT, Topic, dead_letters
-from tests.relay_rig import doctor, streams
+from tests.relay_rig import doctor, own_topic, streams
 from tests.support import eventually
 
 pytestmark = pytest.mark.timeout(600)
@@ -45,6 +46,33 @@ def test_a_second_setup_changes_nothing(stack: Settings) -> None:
     assert done.returncode == 0, done.stderr
     for line in done.stderr.splitlines():
         assert "kept" in line or "registered" in line
+
+
+def test_a_connector_that_waits_for_a_transaction_without_a_writer_is_freed(
+    stack: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads its offsets first, as far as they are committed."""
+    endless = {"transactional.id": "gone", "transaction.timeout.ms": 900_000}
+    gone = Producer({**stack.kafka_client(), **endless})
+    gone.init_transactions(30)
+    gone.begin_transaction()
+    gone.produce(connector.OFFSETS_TOPIC, b"{}", b'["of nobody"]')
+    assert gone.flush(30) == 0
+    monkeypatch.setattr(connector, "STUCK_SECONDS", 8.0)
+    with own_topic(stack, f"test-setup-{os.urandom(3).hex()}") as events, Connect(stack) as worker:
+        worker.restart(connector.NAME, only_failed=False)
+        eventually(lambda: not state(worker).running, 30)
+        events.emit()
+        done = streams("streams setup")
+        assert done.returncode == 0, done.stderr
+        assert "restarted, running" in done.stderr
+        events.all_arrive(60)
+
+
+def state(worker: Connect) -> ConnectorState:
+    found = worker.state(connector.NAME)
+    assert found is not None
+    return found
 
 
 def test_the_relay_is_made_as_it_must_be(stack: Settings) -> None:
@@ -111,9 +139,10 @@ def test_a_setting_that_the_broker_refuses_is_left_out_and_said(
     with caplog.at_level(logging.WARNING):
         admin.create(topic)
     assert "no.such.setting" in caplog.text
-    eventually(lambda: topic.name in admin.partitions())
-    state = admin.describe([topic.name])[topic.name]
-    assert (state.partitions, state.config["retention.ms"]) == (3, "1000")
+    state = eventually(lambda: admin.describe([topic.name]).get(topic.name))
+    assert state is not None
+    assert state.partitions == 3
+    eventually(lambda: admin.describe([topic.name])[topic.name].config["retention.ms"] == "1000")
 
 
 def test_setup_does_not_replace_a_lost_slot_by_itself(stack: Settings) -> None:

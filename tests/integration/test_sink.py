@@ -22,12 +22,11 @@ from streams.contract import (
     Upsert,
     reader,
 )
-from streams.core.offsets import Offset
 from streams.core.outcomes import Dead, Done, Expired, Failure, Outcome, Retrying
 from streams.runtime.clock import Clock
-from streams.runtime.delivery import Delivery, Item
-from streams.runtime.ports import Origin, Partition, PartitionsLost, Result, RowRefused, SinkBroken
-from streams.runtime.records import Assignment, Record
+from streams.runtime.delivery import Delivery
+from streams.runtime.ports import Partition, PartitionsLost, Result, RowRefused, SinkBroken
+from streams.runtime.records import Assignment, Record, lane_of
 from streams.sinks.postgres import PostgresSink
 from streams.stack.setup import ensure_reader
 from streams.topics import MESSAGE_BYTES_MAX, OUTBOX_BYTES_MAX, dead_letters
@@ -74,6 +73,9 @@ class Message:
     def leader_epoch(self) -> int | None:
         return None
 
+    def __len__(self) -> int:
+        return len(self.body or b"")
+
 
 class Desk:
     """One worker's sink, with its partitions claimed, and the results that a test hands to it."""
@@ -87,7 +89,7 @@ class Desk:
         self.sink = PostgresSink(
             rig.config, self.reader, "a-worker", lambda letter: rig.codec.encode(self.letters, letter)
         )
-        self.epochs = self.sink.claim([HERE, THERE])
+        self.epochs = {where: one.epoch for where, one in self.sink.claim([HERE, THERE]).items()}
         self.offset = 0
 
     def with_letters(self) -> Desk:
@@ -98,10 +100,15 @@ class Desk:
 
     def result(
         self, document_id: str, version: int, outcome: Outcome, *, pass_number: int = 1, event_id: str | None = None
-    ) -> Result:
+    ) -> Record:
         self.offset += 1
-        origin = Origin(HERE, Offset(self.offset), NOW, document_id.encode(), b"\x00value", [])
-        return Result(lambda: origin, HERE, document(document_id, version), event_id, pass_number, outcome)
+        assignment = Assignment(HERE)
+        assignment.pass_number = pass_number
+        headers = [("id", event_id.encode())] if event_id else []
+        message = Message(self.offset, b"\x00value", document_id.encode(), headers)
+        record = Record(assignment, message, document(document_id, version), document_id, 0)
+        record.outcome = outcome
+        return record
 
     def write(self, *results: Result) -> None:
         self.sink.write(self.epochs, results)
@@ -115,11 +122,13 @@ class Desk:
         assignment.epoch = self.epochs[HERE]
         delivery = Delivery(self.sink, Clock())
         for message, doc, outcome in items:
-            assignment.receive([message])
-            delivery.add([Item(Record(assignment, message, doc), outcome)])
+            assignment.receive([message], 0.0)
+            record = Record(assignment, message, doc, *lane_of("key", message, doc))
+            record.outcome = outcome
+            delivery.add([record])
         delivery.deliver({HERE: assignment})
         assert not delivery.pending
-        assert assignment.tracker.oldest() is None or any(isinstance(o, Retrying) for *_, o in items)
+        assert assignment.tracker.oldest() is None
 
     def progress(self, document_id: str) -> dict[str, Any]:
         names = "version, state, applied_version, pass, attempts, error, completed::text, next_attempt_at"
@@ -277,8 +286,8 @@ def test_looking_up_what_was_recorded(desk: Desk) -> None:
     desk.write(desk.result("b", 1, retrying(attempts=3), pass_number=8))
     found = desk.sink.lookup(["a", "b", "unknown"])
     assert {key: tuple(getattr(value, name) for name in value.__slots__) for key, value in found.items()} == {
-        "a": (2, "done", 2, 7, 0),
-        "b": (1, "retrying", 0, 8, 3),
+        "a": (2, "done", 2, 7),
+        "b": (1, "retrying", 0, 8),
     }
 
 

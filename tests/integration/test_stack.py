@@ -128,6 +128,15 @@ def test_up_heals_a_server_that_was_killed_and_leaves_the_others(stack: Stack, n
     assert {**after, name: 0} == {**before, name: 0}
 
 
+@pytest.mark.parametrize("name", ["postgres", "kafka"])
+def test_up_wakes_a_server_that_was_frozen(stack: Stack, name: str) -> None:
+    before = stack.pids()
+    os.kill(before[name], signal.SIGSTOP)
+    assert stack.up() == "Everything runs already."
+    assert stack.pids() == before
+    assert psutil.Process(before[name]).status() != psutil.STATUS_STOPPED
+
+
 def test_up_heals_all_killed_at_once(stack: Stack) -> None:
     for pid in stack.pids().values():
         os.kill(pid, signal.SIGKILL)
@@ -221,6 +230,12 @@ def test_a_first_start_that_was_killed_heals_with_the_parity_profile(fresh: Stac
     assert {part["state"] for part in fresh.status()["parts"]} == {"running"}
     assert not list(fresh.home.glob("*.new"))
     assert "API version not supported" in _new_protocol_error(fresh).str()
+    code, _, errors = fresh.run("run", "summarizer", STREAMS_GROUP_PROTOCOL="consumer")
+    assert code == 2
+    assert errors.splitlines()[-1] == (
+        "error: the broker does not know the group protocol that STREAMS_GROUP_PROTOCOL=consumer asks for (KIP-848): "
+        "set it to classic"
+    )
 
 
 def _new_protocol_error(stack: Stack) -> KafkaError:

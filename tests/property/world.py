@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from streams.contract import DocumentSaved, Increment, Reader, Retry
 from streams.core.offsets import Offset, Position, after
-from streams.core.outcomes import Dead, Done, Expired, Failure, Retrying
+from streams.core.outcomes import Behind, Dead, Done, Expired, Failure, Retrying
+from streams.core.suspicion import Trace
+from streams.errors import Unavailable
 from streams.runtime.handling import effects_of
 from streams.runtime.loop import Loop
 from streams.runtime.ports import (
     Checkpoint,
+    Claimed,
     Committed,
     Listener,
+    ParkedRow,
     Partition,
     PartitionsLost,
     Progress,
@@ -27,7 +31,7 @@ from streams.runtime.ports import (
     RowRefused,
     SinkBusy,
 )
-from streams.runtime.records import Lane
+from streams.runtime.records import Run
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -62,6 +66,9 @@ class FakeMessage:
     def leader_epoch(self) -> int | None:
         return 1
 
+    def __len__(self) -> int:
+        return len(self.value())
+
 
 class FakeClock:
     """Time that moves only by `sleep`; a sleeping loop lets handlers at work go on."""
@@ -89,14 +96,14 @@ class HandExecutor:
 
     def __init__(self) -> None:
         self.results: deque = deque()
-        self.lanes: list[Lane] = []
+        self.lanes: list[Run] = []
         self.runs: list[tuple[str, int]] = []
 
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
 
-    def submit(self, lanes: Iterable[Lane]) -> None:
+    def submit(self, lanes: Iterable[Run]) -> None:
         for lane in lanes:
             assert lane not in self.lanes, "a lane runs twice at once"
             self.lanes.append(lane)
@@ -106,19 +113,22 @@ class HandExecutor:
         if not self.lanes:
             return None
         lane = self.lanes[index % len(self.lanes)]
-        if not lane.records:
+        record = lane.take(0.0)
+        if record is None:
             return self._end(lane)
-        record = lane.records.popleft()
         document = record.document
         self.runs.append((document.document_id, document.version))
         if failure is None:
             self.results.append((record, Done(effects_of(Increment(document.document_id, {"n": 1})))))
         else:
             self.results.append((record, failure))
+        if record is lane:
+            self.lanes.remove(lane)
+        elif failure is not None:
             self._end(lane)
         return None
 
-    def _end(self, lane: Lane) -> None:
+    def _end(self, lane: Run) -> None:
         self.lanes.remove(lane)
         self.results.append((lane, None))
 
@@ -130,7 +140,14 @@ class Row:
     applied: int = 0
     completed: set[int] = field(default_factory=set)
     pass_number: int = 0
-    attempts: int = 0
+
+
+@dataclass
+class Parked:
+    version: int
+    row: ParkedRow
+    attempts: int
+    next_attempt_at: datetime | None
 
 
 class FakeSink:
@@ -140,18 +157,29 @@ class FakeSink:
         self.busy = False
         self.refuses: set[tuple[str, int]] = set()  # (document, version) that no table takes
         self.epochs: dict[Partition, int] = {}
+        self.traces: dict[Partition, Trace] = {}
         self.rows: dict[str, Row] = {}
         self.counters: dict[str, int] = {}
-        self.dead: set[tuple[Partition, Offset]] = set()
+        self.dead: set[tuple[str, int, int]] = set()
+        self.parked: dict[tuple[str, int, int], Parked] = {}
         self.applied: list[tuple[str, int]] = []
         self.passes = 0
+        self.writes = 0
+        self.ended: list[tuple[str, int, int]] = []  # places of the records that came to their end, in order
+        self.settled: dict[str, int] = {}  # document → the number of the write that settled it last
 
-    def claim(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def claim(self, partitions: Iterable[Partition]) -> dict[Partition, Claimed]:
         self._answer()
         claimed = list(partitions)
         for partition in claimed:
             self.epochs[partition] = self.epochs.get(partition, 0) + 1
-        return {partition: self.epochs[partition] for partition in claimed}
+        return {
+            partition: Claimed(self.epochs[partition], self.traces.get(partition, Trace())) for partition in claimed
+        }
+
+    def leave(self, traces: Mapping[Partition, Claimed]) -> None:
+        self._answer()
+        self.traces |= {where: one.left for where, one in traces.items() if self.epochs.get(where) == one.epoch}
 
     def new_pass(self) -> int:
         self._answer()
@@ -161,14 +189,45 @@ class FakeSink:
     def lookup(self, document_ids: Iterable[str]) -> dict[str, Progress]:
         self._answer()
         rows = {one: self.rows[one] for one in document_ids if one in self.rows}
-        return {k: Progress(r.version, r.state, r.applied, r.pass_number, r.attempts) for k, r in rows.items()}
+        return {k: Progress(r.version, r.state, r.applied, r.pass_number) for k, r in rows.items()}
+
+    def parked_lanes(self, lanes: Iterable[str]) -> set[str]:
+        self._answer()
+        return {one.row.lane for one in self.parked.values()} & set(lanes)
+
+    def heads(
+        self, numbers: Iterable[int], partitions: int, until: datetime, active: Iterable[str], rows_max: int
+    ) -> list[ParkedRow]:
+        self._answer()
+        mine, busy = set(numbers), set(active)
+        due = {
+            one.row.lane
+            for one in self.parked.values()
+            if one.next_attempt_at is not None and one.next_attempt_at <= until
+        }
+        heads = [self._lane(lane)[0] for lane in sorted(due - busy)]
+        return [
+            replace(one.row, attempts=one.attempts, next_attempt_at=one.next_attempt_at)
+            for one in heads
+            if one.row.lane_hash % partitions in mine
+        ][:rows_max]
+
+    def _lane(self, lane: str) -> list[Parked]:
+        found = [one for one in self.parked.values() if one.row.lane == lane]
+        return sorted(found, key=lambda one: (one.version, one.row.origin.partition, one.row.origin.offset))
+
+    def begin(self, begun: Sequence[Result]) -> None:
+        self._answer()
+        for one in begun:
+            if one.at in self.parked:
+                self.parked[one.at].row = replace(self.parked[one.at].row, runs=one.runs + 1)
 
     def write(self, epochs: Mapping[Partition, int], results: Sequence[Result]) -> None:
         self._answer()
         lost = frozenset(one for one, epoch in epochs.items() if self.epochs.get(one) != epoch)
         if lost:
             raise PartitionsLost(lost)
-        assert {one.partition for one in results} <= epochs.keys()
+        assert {one.owner for one in results} <= epochs.keys()
         if any(self._is_refused(one) for one in results):
             raise RowRefused("a row is bad")
         for one in results:
@@ -178,11 +237,20 @@ class FakeSink:
         return isinstance(one.outcome, Done) and (one.document.document_id, one.document.version) in self.refuses
 
     def _write(self, one: Result) -> None:
-        document, outcome = one.document, one.outcome
-        state = {Done: "done", Dead: "dead", Expired: "expired", Retrying: "retrying"}[type(outcome)]
+        self._park(one)
+        state = {Done: "done", Dead: "dead", Expired: "expired", Retrying: "retrying"}.get(type(one.outcome))
+        if isinstance(one.outcome, Dead):
+            self.dead.add(one.at)
+        if state is not None:
+            self.writes += 1
+            if state != "retrying":
+                self.ended.append(one.at)
+                self.settled[one.document.document_id] = self.writes
+            self._progress(one, state)
+
+    def _progress(self, one: Result, state: str) -> None:
+        document = one.document
         row = self.rows.get(document.document_id)
-        if isinstance(outcome, Dead):
-            self.dead.add((one.partition, one.origin().offset))
         if row is None:
             row = self.rows[document.document_id] = Row(0, "")
         elif state == "done":
@@ -192,13 +260,32 @@ class FakeSink:
             return
         if document.version >= row.version:
             row.version, row.state, row.pass_number = document.version, state, one.pass_number
-            row.attempts = getattr(outcome, "attempts", 0)
         if state == "done":
             if row.applied < document.version:
                 self.counters[document.document_id] = self.counters.get(document.document_id, 0) + 1
             row.applied = document.version
             row.completed.add(document.version)
             self.applied.append((document.document_id, document.version))
+
+    def _park(self, one: Result) -> None:
+        """The table of parked records, as sinks/sql/parking.sql has it."""
+        outcome = one.outcome
+        if isinstance(outcome, (Retrying, Behind)):
+            attempts = outcome.attempts if isinstance(outcome, Retrying) else 0
+            at = outcome.next_attempt_at if isinstance(outcome, Retrying) else None
+            if one.at in self.parked:
+                if attempts:
+                    kept = self.parked[one.at]
+                    kept.attempts, kept.next_attempt_at, kept.row = attempts, at, replace(kept.row, runs=0)
+            elif not one.parked:
+                if not attempts and not self._lane(one.lane):
+                    at = START
+                row = ParkedRow(one.lane, one.lane_hash(), one.origin(), attempts, one.first_failed_at, at, 0)
+                self.parked[one.at] = Parked(one.lane_version, row, attempts, at)
+        elif one.parked:
+            self.parked.pop(one.at, None)
+            for first in self._lane(one.lane)[:1]:
+                first.next_attempt_at = first.next_attempt_at or START
 
     def _answer(self) -> None:
         if self.busy:
@@ -273,8 +360,11 @@ class FakeLog:
 
     def commit(self, checkpoints: Mapping[Partition, Checkpoint], *, wait: bool) -> None:
         for partition, point in checkpoints.items():
-            if self.group.owner.get(partition) is not self:
-                continue  # fenced
+            fenced = self.group.owner.get(partition) is not self
+            if wait and (fenced or self.group.refuse_commits):
+                raise Unavailable("refused")
+            if fenced:
+                continue
             if self.group.refuse_commits:
                 self._refused.add(partition)
                 continue
@@ -285,6 +375,9 @@ class FakeLog:
     def refused(self) -> frozenset[Partition]:
         refused, self._refused = frozenset(self._refused), set()
         return refused
+
+    def partitions(self) -> int:
+        return len(self.group.partitions)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         self.paused |= set(partitions)

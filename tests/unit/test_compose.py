@@ -14,6 +14,8 @@ import pytest
 import yaml
 from fastapi.routing import APIRoute
 
+from streams.analytics.keeper import Keeper
+from streams.analytics.web import Recovery, make_site
 from streams.api import health
 from streams.config import Settings
 from streams.topics import FIXED, MESSAGE_BYTES_MAX, Topic, dead_letters
@@ -23,7 +25,7 @@ OUTER = ROOT / "compose.yaml"
 INNER = ROOT / "infra/redpanda/compose.yaml"
 DOCKERFILE = ROOT / "infra/redpanda/Dockerfile"
 READERS = ("summarizer", "ranker", "indexer")
-OURS = ("setup", "api", *READERS)
+OURS = ("setup", "api", *READERS, "rescorer", "analytics")
 
 # The names that Debezium's start script takes without CONNECT_, and the worker property that each becomes
 # (debezium/container-images, connect-base/3.7/docker-entrypoint.sh).
@@ -66,6 +68,15 @@ def environment(service: str) -> dict[str, str]:
     """The variables that have a value; one without is taken from the shell."""
     entries = SERVICES[service].get("environment", {})
     return {name: value for name, value in entries.items() if value is not None}
+
+
+class NobodysWorker:
+    """Enough of a worker to ask for its site."""
+
+    keeper = Keeper(lambda _value: pytest.fail("no event"), lambda *_: pytest.fail("no row"))
+
+    def recovery(self) -> Recovery:
+        return Recovery(is_complete=True, remaining_records=0)
 
 
 def flag(service: str, name: str) -> str:
@@ -118,7 +129,7 @@ def test_images_are_pinned_and_can_be_replaced() -> None:
 def test_every_file_that_is_mounted_exists() -> None:
     mounts = [volume.split(":") for each in SERVICES.values() for volume in each.get("volumes", [])]
     binds = [source for source, *_ in mounts if source.startswith(".")]
-    assert len(binds) == 1 + len(READERS)
+    assert len(binds) == 1 + len(READERS) + 1  # the console, the readers and the rescorer
     assert all((INNER.parent / source).exists() for source in binds), binds
     named = {source for source, *_ in mounts if not source.startswith(".")}
     assert named == set(STACK["volumes"])
@@ -163,6 +174,17 @@ def test_the_api_listens_where_the_others_look_for_it() -> None:
     assert probe[2] in {route.path for route in health.router.routes if isinstance(route, APIRoute)}
 
 
+def test_analytics_shows_itself_where_it_is_published_and_probed() -> None:
+    port = int(environment("analytics")["STREAMS_ANALYTICS_PORT"])
+    assert environment("analytics")["STREAMS_ANALYTICS_HOST"] == "0.0.0.0"
+    assert published()["analytics", port] == port
+    probe = re.search(r"http://127.0.0.1:(\d+)(/\w+)'", SERVICES["analytics"]["healthcheck"]["test"][-1])
+    assert probe
+    assert int(probe[1]) == port
+    site = make_site(NobodysWorker())
+    assert probe[2] in {route.resource.canonical for route in site.router.routes() if route.resource}
+
+
 def test_ports_are_published_on_this_machine_alone() -> None:
     ports = [port for each in SERVICES.values() for port in each.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in ports), ports
@@ -183,6 +205,8 @@ DEPENDS_ON = {
     "summarizer": AFTER_SETUP,
     "ranker": AFTER_SETUP,
     "indexer": AFTER_SETUP,
+    "rescorer": AFTER_SETUP,
+    "analytics": AFTER_SETUP,
 }
 
 
@@ -196,7 +220,7 @@ def test_each_service_waits_for_what_it_needs() -> None:
 
 def test_what_is_waited_for_tells_its_health() -> None:
     waited = {name for wants in DEPENDS_ON.values() for name, how in wants.items() if how == HEALTHY}
-    for name in {*waited, "api"}:
+    for name in {*waited, "api", "analytics"}:
         check = SERVICES[name]["healthcheck"]
         assert check["test"][0] in ("CMD", "CMD-SHELL"), name
         assert {"interval", "timeout", "retries"} <= set(check), name
@@ -266,6 +290,7 @@ def test_redpanda_takes_the_configuration_of_our_topics(topic: Topic) -> None:
         "retention.ms": range(-1, milliseconds_max + 1),
         "retention.bytes": range(-1, 2**63),
         "segment.ms": range(600_000, 31_536_000_000 + 1),
+        "segment.bytes": range(1_048_576, 2**63),
     }
     words = {
         "cleanup.policy": ("delete", "compact", "compact,delete"),

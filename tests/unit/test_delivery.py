@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from streams.core.offsets import Offset
 from streams.core.outcomes import Done
 from streams.runtime.clock import Clock
-from streams.runtime.delivery import BATCH_RECORDS_MAX, Delivery, Item
+from streams.runtime.delivery import BATCH_RECORDS_MAX, Delivery
 from streams.runtime.ports import Partition, Result, SinkBusy
 from streams.runtime.records import Assignment, Record
 
 PARTITION = Partition("topic", 0)
+
+
+@dataclass(frozen=True)
+class FakeMessage:
+    number: int
+
+    def topic(self) -> str:
+        return PARTITION.topic
+
+    def partition(self) -> int:
+        return PARTITION.number
+
+    def offset(self) -> int:
+        return self.number
+
+    def __len__(self) -> int:
+        return 0
 
 
 class SlowSink:
@@ -28,7 +45,7 @@ class SlowSink:
         if len(results) > self.results_max:
             self.refused.append(len(results))
             raise SinkBusy("terminating connection due to transaction timeout")
-        self.taken += [cast(Any, result) for result in results]
+        self.taken += [result.at[2] for result in results]
 
 
 class Fast(Clock):
@@ -46,14 +63,11 @@ def deliver(sink: SlowSink, count: int) -> Assignment:
     assignment.epoch = 1
     offsets = [Offset(number) for number in range(count)]
     assignment.tracker.receive(offsets)
-    records = [
-        SimpleNamespace(assignment=assignment, offset=offset, message=SimpleNamespace(key=bytes, value=bytes))
-        for offset in offsets
-    ]
-    for record in records:
-        record.result = lambda _outcome, offset=record.offset: offset
     delivery = Delivery(cast(Any, sink), Fast())
-    delivery.add(Item(cast(Record, record), Done(())) for record in records)
+    for offset in offsets:
+        record = Record(assignment, cast(Any, FakeMessage(offset)), None, "a lane", 0)
+        record.outcome = Done(())
+        delivery.add([record])
     delivery.deliver({PARTITION: assignment})
     assert not delivery.pending
     return assignment

@@ -121,6 +121,13 @@ def test_two_readers_of_one_group_are_named_with_their_files(package: Package) -
     assert groups(find(["other"], name)) == ["other"]
 
 
+def test_the_re_scorers_group_is_no_readers(package: Package) -> None:
+    name = package(a=READER.format(group="rescorer"), b=READER.format(group="other"))
+    with pytest.raises(ReaderError, match=r"the group 'rescorer' is the re-scorer's own: .*/a\.py must use another"):
+        all_readers(name)
+    assert groups(find(["other"], name)) == ["other"]
+
+
 def test_an_unknown_name_gets_the_nearest(package: Package) -> None:
     name = package(a=READER.format(group="word-count"), b=READER.format(group="zebra"))
     with pytest.raises(ReaderError, match=r"^there is no reader 'wordcount': did you mean 'word-count'\?$"):

@@ -17,15 +17,17 @@ from streams.kafka.topics_admin import TopicState
 from streams.ops.diagnosis import commands, judge, poison
 from streams.ops.doctor import examine, start_command
 from streams.ops.facts import Canary, Database, Down, Facts, Gate, Topics, Worker
-from streams.ops.outbox import OutboxRow
-from streams.topics import CANARY, DOCUMENTS_SAVED, FIXED, HEARTBEAT, MESSAGE_BYTES_MAX, Topic
+from streams.ops.unpublished import OutboxRow
+from streams.topics import CANARY, DOCUMENTS_SAVED, FIXED, HEARTBEAT, MESSAGE_BYTES_MAX, NOT_RELAYED, Topic
 from tests.support import free_port_base
 
 NOW = datetime(2026, 11, 27, 12, 0)
-SLOT = SlotState(True, True, True, "pgoutput", True, "reserved", None, True, "0/1", 100, 4_000_000_000)
+SLOT = SlotState(True, True, True, "pgoutput", True, "reserved", None, True, "0/1", 100, 4_000_000_000, 200)
+POLLED = SlotState(None, False, False, polled=True)
+MINUTE = timedelta(minutes=1)
 RUNNING = ConnectorState("RUNNING", "RUNNING")
 PLUGIN = connector.wanted()["connector.class"]
-NAMED = frozenset(topic.name for topic in FIXED if topic != HEARTBEAT)
+NAMED = frozenset(topic.name for topic in FIXED if topic not in NOT_RELAYED)
 
 
 def as_wanted(topic: Topic) -> TopicState:
@@ -104,7 +106,7 @@ CASES: dict[str, tuple[dict[str, Any], set[str], list[str]]] = {
     ),
     "slot soon lost": (with_slot(wal_status="unreserved", safe_bytes=-5), {"slot"}, ["streams outbox repair"]),
     "slot's margin small": (
-        {**with_slot(lag_bytes=900, safe_bytes=100), "canary": Canary(None, slot_moved=True)},
+        {**with_slot(lag_bytes=10, held_bytes=900, safe_bytes=100), "canary": Canary(None, slot_moved=True)},
         {"slot", "canary"},
         ["streams doctor"],
     ),
@@ -113,6 +115,26 @@ CASES: dict[str, tuple[dict[str, Any], set[str], list[str]]] = {
         {**with_slot(active=False), "canary": LATE},
         {"slot", "canary"},
         ["streams outbox repair"],
+    ),
+    "polled, with neither slot nor Connect": (
+        {"database": Database(POLLED, NAMED), "worker": Down("Connect does not answer", "streams up")},
+        set(),
+        [],
+    ),
+    "polled, with the connector stopped": (
+        {**with_slot(polled=True, active=False), **with_worker(ConnectorState("STOPPED"))},
+        set(),
+        [],
+    ),
+    "polled, and stands still": (
+        {**with_slot(polled=True, active=False), "canary": LATE, "unpublished": [row(created_at=NOW - MINUTE)]},
+        {"outbox", "canary"},
+        ["streams doctor"],
+    ),
+    "polled, with a poison row": (
+        {**with_slot(polled=True, active=False), "unpublished": [row(7, bytes=MESSAGE_BYTES_MAX)]},
+        {"outbox"},
+        ["streams outbox skip 7"],
     ),
     "publication missing": (
         with_slot(publication_ok=False, publication_exists=False) | {"canary": LATE},
@@ -220,6 +242,16 @@ def test_faults_and_commands(case: str) -> None:
     assert {check.name for check in checks if check.state == "fault"} == faults
     assert commands(checks) == mending
     assert all((check.command is not None) == (check.state == "fault") for check in checks)
+
+
+def test_partitions_that_were_added_are_told_with_what_becomes_of_the_order() -> None:
+    checks = judge(replace(HEALTHY, **with_topic(DOCUMENTS_SAVED, TopicState(24, DOCUMENTS_SAVED.config))))
+    (said,) = [check.says for check in checks if check.name == f"topic {DOCUMENTS_SAVED.name}"]
+    assert said == (
+        "it has 24 partitions, and had 12 at first: "
+        "a document's records are in order only before and after they were added"
+    )
+    assert [check.state for check in checks if check.name == "topics"] == ["ok"]
 
 
 POISON = {

@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streams.cli import lag as command
-from streams.cli._columns import columns, duration
-from streams.core.groups import Cluster, Group, Head, Log, Partition, nearest
+from streams.cli import _lag_show as show
+from streams.cli._columns import columns
+from streams.core.groups import Cluster, Group, Head, Log, Member, Partition, nearest
 from streams.core.lag import GroupLag, Mark, PartitionLag, Question, group_lag, partition_lag, question, standing
+from streams.core.outlook import Outlook
+from streams.core.times import duration
 
 P = Partition("t", 0)
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -147,9 +149,14 @@ def test_partitions_stand_in_order():
     assert [one.partition for one in seen.partitions] == [2, 10]
 
 
+@pytest.mark.parametrize(("state", "members"), [("Stable", 1), ("Empty", 0), ("Unknown", None)])
+def test_a_group_has_as_many_members_as_its_coordinator_says_if_it_says(state, members):
+    assert group_lag(Group("g", state, ("m",) * (members or 0)), []).members == members
+
+
 def test_a_group_reads_all_partitions_of_the_topics_that_it_commits_or_is_assigned():
     cluster = Cluster("c", {"a": 2, "b": 1, "other": 1})
-    group = Group("g", "Stable", ("m",), frozenset({Partition("b", 0)}))
+    group = Group("g", "Stable", ("m",), {Partition("b", 0): "m"})
     assert cluster.read_by([Partition("a", 1), Partition("gone", 0)], group) == {
         Partition("a", 0),
         Partition("a", 1),
@@ -170,14 +177,29 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, known, said):
     assert nearest(name, known) == said
 
 
+UNKNOWN = {
+    "health": None,
+    "shape": None,
+    "rate_in_per_second": None,
+    "rate_out_per_second": None,
+    "backlog_records": None,
+    "drain_seconds": None,
+    "parked_records": None,
+    "oldest_parked_seconds": None,
+}
+
+
 def test_json_has_the_named_fields_and_null_for_unknown():
     group = GroupLag("g", "Empty", None, None, (PartitionLag("t", 0, None, 1, 2, 1, None, None, (Mark.NO_COMMIT,)),))
-    assert json.loads(json.dumps(command._json([group]))) == [
+    assert json.loads(json.dumps(show.as_json([Outlook(group)]))) == [
         {
             "group": "g",
             "state": "Empty",
             "lag_records": None,
             "age_seconds": None,
+            "members": None,
+            **UNKNOWN,
+            "sentence": "g: lag ?, the oldest waits ?",
             "partitions": [
                 {
                     "topic": "t",
@@ -188,15 +210,27 @@ def test_json_has_the_named_fields_and_null_for_unknown():
                     "lag_records": 1,
                     "lost_records": None,
                     "age_seconds": None,
+                    **UNKNOWN,
+                    "member": None,
                 }
             ],
         }
     ]
 
 
+def test_who_reads_a_partition_is_named():
+    rows = (_partition(0, 1, 1.0), _partition(1, 1, 1.0))
+    seen = [Outlook(GroupLag("g", "Stable", 2, 1.0, rows, 1, {Partition("t", 1): Member("g-0", "10.0.0.7", "g-0-1f")}))]
+    heads, nobodys, read = (line.split() for line in show.table(seen).splitlines())
+    assert heads[-2:] == ["MEMBER", "STATE"]
+    assert (nobodys[-1], read[-2:]) == ("Stable", ["g-0@10.0.0.7", "Stable"])
+    assert "g-0@10.0.0.7" not in nobodys
+    assert [row["member"] for row in show.as_json(seen)[0]["partitions"]] == [None, "g-0@10.0.0.7"]
+
+
 def test_the_table_says_unknown_with_a_question_mark_and_drops_an_empty_lost_column():
     rows = (_partition(0, None, None), PartitionLag("t", 1, None, 1, 2, 1, None, 65.0, (Mark.NO_COMMIT,)))
-    table = command._table([GroupLag("g", "Empty", None, None, rows)]).splitlines()
+    table = show.table([Outlook(GroupLag("g", "Empty", None, None, rows))]).splitlines()
     assert table[0].split() == [
         "GROUP",
         "TOPIC",
@@ -222,11 +256,15 @@ def test_the_table_says_unknown_with_a_question_mark_and_drops_an_empty_lost_col
     ],
 )
 def test_a_group_ends_in_one_line(lag, age, said):
-    assert command._totals([GroupLag("g", "Empty", lag, age, ())]) == said
+    assert show.sentences([Outlook(GroupLag("g", "Empty", lag, age, ()))]) == said
 
 
 def test_a_cluster_without_groups_says_so():
-    assert command._totals([]) == "The cluster has no consumer groups."
+    assert show.sentences([]) == "The cluster has no consumer groups."
+
+
+def test_a_name_that_a_terminal_would_obey_is_escaped():
+    assert columns(("NAME",), [("a\nb\x1b[31m\u202ec",)], frozenset()).splitlines()[1] == r"a\nb\x1b[31m\u202ec"
 
 
 def test_columns_are_as_wide_as_their_widest_cell():

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streams.contract import DocumentSaved, Reject, Upsert
+from streams.contract import Context, DocumentSaved, Reject, Upsert
 from streams.readers._embedding import DIMENSIONS, embedder
 from streams.readers._extractive import SENTENCE_CHARACTERS_MAX, extract
 from streams.readers._sentences import sentences, split
@@ -233,7 +233,7 @@ def document(body: str) -> DocumentSaved:
 
 
 def test_the_reader_returns_the_row() -> None:
-    effect = asyncio.run(summarize(document(BRIDGES), make_summarizer()))
+    effect = asyncio.run(summarize(document(BRIDGES), make_summarizer(), Context(idempotency_key="any")))
     assert effect == Upsert(
         key="doc-1",
         value={"summary": summary(BRIDGES), "model": "extractive-wordllama-l2_supercat-256", "tokens": 0},
@@ -243,4 +243,4 @@ def test_the_reader_returns_the_row() -> None:
 @pytest.mark.parametrize(("body", "what"), [("a\0b", "NUL"), ("half \ud83d pair", "surrogate")])
 def test_text_that_cannot_be_stored_is_refused_for_good(body: str, what: str) -> None:
     with pytest.raises(Reject, match=f"body holds .*{what}"):
-        asyncio.run(summarize(document(body), make_summarizer()))
+        asyncio.run(summarize(document(body), make_summarizer(), Context(idempotency_key="any")))

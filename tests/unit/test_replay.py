@@ -75,6 +75,13 @@ def test_to_is_refused_in_one_sentence(text, said, why):
     assert said in str(error.value), why
 
 
+def test_only_a_group_with_commits_is_offered_to_shift_them():
+    with pytest.raises(ConfigError, match="or shift:-N; not soon"):
+        core.parse_target("soon", NOW)
+    with pytest.raises(ConfigError, match=r"--from is earliest.* offset:N; not soon"):
+        core.parse_target("soon", NOW, "--from", has_commits=False)
+
+
 RESOLVED = [
     # target, committed, first record since the time, to, span, taken, why
     (Target("earliest"), 15, None, 10, 10, 10, "the start; retention took 0..9"),
@@ -207,6 +214,7 @@ def test_csv_of_one_group_or_of_several_is_read(text, read):
         ("", "has no row for g"),
         ("other,t,0,3\n", "has no row for g"),
         ("t,0,3\nt,0,4\n", "line 2 of the plan names t:0 a second time"),
+        ("t,٣,5\n", "line 1 of the plan is not topic,partition,offset: t,٣,5"),
         ("t,0\n", "line 1 of the plan is not topic,partition,offset: t,0"),
         ("t,0,-1\n", "line 1"),
         ("t,zero,1\n", "line 1"),

@@ -1,4 +1,7 @@
-"""The commands in infra/redpanda/README.md: rpk is not at hand to run them, so they are held to what it takes."""
+"""The commands in infra/redpanda/README.md, and those of rpk in docs/operations.md.
+
+rpk is not at hand to run them, so they are held to what it takes.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from streams.topics import FIXED, dead_letters
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "infra/redpanda/README.md").read_text()
+RUNBOOK = (ROOT / "docs/operations.md").read_text("utf-8")
 SERVICES = yaml.safe_load((ROOT / "infra/redpanda/compose.yaml").read_text())["services"]
 GROUPS = {name for name, service in SERVICES.items() if service.get("command", [None])[0] == "run"}
 TOPICS = {topic.name for topic in (*FIXED, *map(dead_letters, GROUPS))}
@@ -65,7 +69,7 @@ def shell_lines() -> list[list[str]]:
 def recipes() -> list[list[str]]:
     """What stands after `rpk` in the blocks and in the text."""
     in_blocks = [line[line.index("rpk") + 1 :] for line in shell_lines() if "rpk" in line]
-    in_text = [shlex.split(code) for code in re.findall(r"`rpk ([^`\n]+)`", README)]
+    in_text = [shlex.split(code) for code in re.findall(r"`rpk ([^`\n]+)`", README + RUNBOOK)]
     return in_blocks + in_text
 
 
@@ -148,7 +152,7 @@ def test_the_exports_reach_the_published_ports(monkeypatch: pytest.MonkeyPatch) 
     reached = f"{settings.bootstrap_servers} {settings.registry_url} {settings.connect_url} {settings.api_url}"
     ports = {int(port) for port in re.findall(r":(\d+)", reached)} | {settings.db_port}
     published = [port.split(":") for each in SERVICES.values() for port in each.get("ports", [])]
-    assert ports == {int(outside) for _, outside, inside in published if inside not in ("9644", "8080")}
+    assert ports == {int(outside) for _, outside, inside in published if inside not in ("9644", "8080", "8001")}
     assert settings.db_host == "localhost"
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -116,6 +117,25 @@ def test_one_that_runs_is_not_started_again(tmp_path: Path) -> None:
         pid = server.process.running()
         assert bring_up(server, Event()) is False
         assert server.process.running() == pid
+    finally:
+        server.process.stop()
+
+
+def test_one_that_dies_as_it_is_found_is_started_again(tmp_path: Path) -> None:
+    server = make(tmp_path, "import time; time.sleep(60)", lambda: None)
+    bring_up(server, Event())
+    first = server.process.running()
+    assert first is not None
+
+    def probe() -> None:
+        """Killed a moment ago, it is still there at the first look."""
+        if first.is_running():
+            first.kill()
+            no_answer()
+
+    try:
+        assert bring_up(replace(server, probe=probe), Event()) is True
+        assert server.process.running() not in (None, first)
     finally:
         server.process.stop()
 

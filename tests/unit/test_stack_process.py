@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +65,7 @@ def test_kills_a_stubborn_one_with_its_children(local: LocalProcess) -> None:
     (child,) = psutil.Process(pid).children()
     local.stop(seconds=0.2)
     assert not psutil.pid_exists(pid)
-    assert not child.is_running()
+    eventually(lambda: not child.is_running(), 10, "whoever adopted it has reaped it")
 
 
 def test_stops_with_the_signal_it_was_started_with(local: LocalProcess) -> None:
@@ -124,3 +126,48 @@ def test_a_long_log_is_set_aside(local: LocalProcess, monkeypatch: pytest.Monkey
         eventually(lambda: local.running() is None)
     assert local.log_file.read_text() == "second\n"
     assert local.log_file.with_suffix(".log.1").read_text() == "first\n"
+
+
+KILLED_BEFORE_THE_NOTE = """
+import os, pathlib, signal, sys
+from streams.stack import process
+def killed(_path, note):
+    print(note["pid"], flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+process.write_note = killed
+process.LocalProcess("orphan", pathlib.Path(sys.argv[1])).start(["touch", sys.argv[2]])
+"""
+
+
+def test_nothing_is_begun_that_nobody_could_find(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_BEFORE_THE_NOTE, str(tmp_path), str(made)], capture_output=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    eventually(lambda: not psutil.pid_exists(int(killed.stdout)))
+    assert not made.exists()
+
+
+UNREAPED = """
+import subprocess, sys, time
+from pathlib import Path
+from streams.stack.process import LocalProcess
+LocalProcess("child", Path(sys.argv[1])).start(["sleep", "60"])
+print("started", flush=True)
+time.sleep(60)
+"""
+
+
+def test_one_whose_parent_does_not_reap_it_is_stopped_without_waiting_for_that(tmp_path: Path) -> None:
+    child = LocalProcess("child", tmp_path)
+    with subprocess.Popen([sys.executable, "-c", UNREAPED, str(tmp_path)], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        assert parent.stdout.readline() == b"started\n"
+        process = child.running()
+        assert process is not None
+        began = time.monotonic()
+        assert child.stop(seconds=60)
+        assert time.monotonic() - began < 30
+        assert process.status() == psutil.STATUS_ZOMBIE
+        parent.kill()

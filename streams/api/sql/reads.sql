@@ -31,7 +31,8 @@ SELECT
     r.reader,
     CASE
         WHEN dead.error IS NOT NULL THEN 'dead'
-        WHEN p.version = :version AND p.state IN ('retrying', 'expired') THEN p.state
+        WHEN waits.reader IS NOT NULL THEN 'retrying'
+        WHEN p.version = :version AND p.state = 'expired' THEN p.state
         WHEN p.applied_version = :version THEN 'done'
         WHEN p.applied_version > :version AND p.completed @> :version::bigint THEN 'done'
         WHEN p.applied_version > :version THEN 'superseded'
@@ -39,9 +40,9 @@ SELECT
     END AS state,
     dead.attempts AS dead_attempts,
     dead.error AS dead_error,
-    p.attempts,
-    p.next_attempt_at,
-    p.error
+    waits.attempts,
+    waits.next_attempt_at,
+    waits.error
 FROM readers.registered r
 LEFT JOIN readers.progress p ON p.reader = r.reader AND p.document_id = :document_id
 LEFT JOIN LATERAL (
@@ -51,6 +52,7 @@ LEFT JOIN LATERAL (
     ORDER BY d.died_at DESC
     LIMIT 1
 ) dead ON true
+LEFT JOIN readers.parked waits ON waits.event_id = :job_id AND waits.reader = r.reader
 ORDER BY r.reader;
 
 -- name: migrations

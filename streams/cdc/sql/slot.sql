@@ -2,8 +2,9 @@
 
 -- name: slot_state^
 -- Everything about the relay's end in Postgres, as one row; the slot's columns are NULL when there is no slot.
--- confirmed: how far the relay has confirmed; lag_bytes: what it has yet to read; safe_bytes: how much more may be
--- written before the slot is lost (NULL: no limit).
+-- confirmed: how far the relay has confirmed; lag_bytes: what it has yet to confirm; held_bytes: of the write-ahead log,
+-- held back for it, which a long transaction makes more; safe_bytes: how much more may be written before the slot is
+-- lost (NULL: no limit). polled: whether the polling relay runs, which needs none of this.
 SELECT
     p.pubinsert AND NOT (p.pubupdate OR p.pubdelete OR p.pubtruncate) AND t.tablename IS NOT NULL AS publication_ok,
     p.pubname IS NOT NULL AS publication_exists,
@@ -15,7 +16,13 @@ SELECT
     s.failover,
     s.confirmed_flush_lsn::text AS confirmed,
     pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint AS lag_bytes,
-    s.safe_wal_size AS safe_bytes
+    s.safe_wal_size AS safe_bytes,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint AS held_bytes,
+    EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'advisory' AND classid = 0 AND objid::bigint = :polling_lock AND objsubid = 1 AND granted
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    ) AS polled
 FROM (SELECT) AS one
 LEFT JOIN pg_publication AS p ON p.pubname = :publication
 LEFT JOIN pg_publication_tables AS t

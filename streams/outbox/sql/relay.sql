@@ -13,6 +13,17 @@ SELECT reader FROM readers.registered;
 -- name: add_readers!
 INSERT INTO readers.registered (reader) SELECT unnest(:names::text[]) ON CONFLICT DO NOTHING;
 
+-- name: reader_is_ready$
+-- Whether everything was made before that a reader needs: it is registered last.
+SELECT EXISTS (SELECT FROM readers.registered WHERE reader = :reader)
+    AND EXISTS (SELECT FROM app.topics WHERE name = :letters);
+
+-- name: is_left_to_polling$
+SELECT chosen FROM app.outbox_polled;
+
+-- name: give_to_debezium!
+UPDATE app.outbox_polled SET chosen = false WHERE chosen;
+
 -- name: outbox_count$
 SELECT count(*) FROM app.outbox;
 
@@ -83,9 +94,15 @@ SELECT max(seq), pg_current_wal_insert_lsn() FROM app.outbox HAVING max(seq) IS 
 ON CONFLICT (seq) DO NOTHING;
 
 -- name: confirmed_mark$
--- Every row up to here is in the log: the slot has confirmed the position that was recorded after them.
-SELECT max(m.seq) FROM app.outbox_marks AS m
-JOIN pg_replication_slots AS s ON s.slot_name = :slot AND m.wal_lsn <= s.confirmed_flush_lsn;
+-- Every row up to here is in the log: the slot has confirmed the position that was recorded after them, or the polling
+-- relay has none of them left to publish.
+SELECT greatest(
+    (
+        SELECT max(m.seq) FROM app.outbox_marks AS m
+        JOIN pg_replication_slots AS s ON s.slot_name = :slot AND m.wal_lsn <= s.confirmed_flush_lsn
+    ),
+    (SELECT lower(waiting) - 1 FROM app.outbox_polled)
+);
 
 -- name: newest_mark$
 SELECT max(seq) FROM app.outbox_marks;
@@ -110,5 +127,6 @@ VALUES (:event_id, :topic, 'doctor', 'canary', convert_to('{"canary": true}', 'U
 RETURNING seq;
 
 -- name: remove_canary!
--- In the transaction that wrote it: the relay reads the insert from the write-ahead log, and no row stays behind.
+-- In the transaction that wrote it: Debezium reads the insert from the write-ahead log, and no row stays behind. The
+-- polling relay reads rows: there it is removed when it has come.
 DELETE FROM app.outbox WHERE seq = :seq;

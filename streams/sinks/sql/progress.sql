@@ -6,7 +6,19 @@ SELECT :reader, given.topic, given.partition, 1, :worker
 FROM unnest(:topics::text[], :partitions::int[]) AS given (topic, partition)
 ORDER BY given.topic, given.partition
 ON CONFLICT (reader, topic, partition) DO UPDATE SET epoch = o.epoch + 1, worker = excluded.worker
-RETURNING topic, partition, epoch;
+RETURNING topic, partition, epoch, received_to, died_from, died_to;
+
+-- name: leave!
+-- What the next owner of these partitions must know, should this one die. Not worth waiting for the disk: a worker's
+-- death loses nothing of it.
+WITH relaxed AS (SELECT set_config('synchronous_commit', 'off', true))
+UPDATE readers.owners AS o
+SET received_to = given.received_to, died_from = given.died_from, died_to = given.died_to
+FROM relaxed, unnest(
+    :topics::text[], :partitions::int[], :epochs::bigint[], :received_to::bigint[], :died_from::bigint[],
+    :died_to::bigint[]
+) AS given (topic, partition, epoch, received_to, died_from, died_to)
+WHERE o.reader = :reader AND o.topic = given.topic AND o.partition = given.partition AND o.epoch = given.epoch;
 
 -- name: owned
 -- The epochs as they are, held still until the transaction ends.
@@ -23,7 +35,7 @@ SELECT nextval('readers.pass_number');
 
 -- name: lookup
 -- How far the reader has come with these documents.
-SELECT document_id, version, state, coalesce(applied_version, 0), pass, attempts
+SELECT document_id, version, state, coalesce(applied_version, 0), pass
 FROM readers.progress
 WHERE reader = :reader AND document_id = ANY(:document_ids);
 
@@ -52,25 +64,3 @@ ON CONFLICT (reader, document_id) DO UPDATE SET
 WHERE CASE WHEN excluded.state = 'done' THEN excluded.version >= coalesce(p.applied_version, 0)
            ELSE excluded.version > p.version OR (excluded.version = p.version AND p.state <> 'done') END
 RETURNING coalesce(old.applied_version, 0) < coalesce(new.applied_version, 0) AS first_time;
-
--- name: resolve!
--- A record that was a dead letter and is done now, in a replay, is one no more.
-UPDATE readers.dead_letters SET state = 'resolved'
-WHERE reader = :reader AND event_id = ANY(:event_ids::uuid[]) AND state = 'open';
-
--- name: bury^
--- Keep a dead letter; no row comes back where it is kept already.
-INSERT INTO readers.dead_letters (
-    reader, topic, partition, "offset", "timestamp", key, value, header_names, header_values, event_id, document_id,
-    version, error_class, error_message, traceback, attempts, worker, first_failed_at, died_at
-) VALUES (
-    :reader, :topic, :partition, :offset, :timestamp, :key, :value, :header_names, :header_values, :event_id,
-    :document_id, :version, :error_class, :error_message, :traceback, :attempts, :worker, :first_failed_at, :died_at
-)
-ON CONFLICT (reader, topic, partition, "offset") DO NOTHING
-RETURNING dead_letter_id;
-
--- name: emit!
--- Send the dead letter on its way: the relay carries it to the reader's dead-letter topic.
-INSERT INTO app.outbox (event_id, topic, message_key, event_type, payload)
-VALUES (gen_random_uuid(), :topic, :message_key, 'dead-letter', :payload);

@@ -1,6 +1,7 @@
-"""Three requests of Kafka's protocol about a group's commits, as aiokafka's structures.
+"""Four requests of Kafka's protocol to a group's coordinator, as aiokafka's structures.
 
-Made by `streams.kafka.exact_offsets`. Fields and their order: https://kafka.apache.org/protocol
+Made by `streams.kafka.exact_offsets` and `streams.kafka.membership`, sent by `streams.kafka.coordinator`.
+Fields and their order: https://kafka.apache.org/protocol
 """
 
 from __future__ import annotations
@@ -121,3 +122,27 @@ class RemoveOffsets(RequestStruct):
     API_VERSION = 0
     RESPONSE_TYPE = RemoveOffsetsResponse
     SCHEMA = Schema(("group_id", String()), ("topics", Array(("name", String()), ("partitions", Array(Int32)))))
+
+
+class LeaveGroupResponse(Response):
+    """LeaveGroup 3: an error code for the group, or one a member."""
+
+    API_KEY = 13
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        ("members", Array(("member_id", String()), ("group_instance_id", String()), ("error_code", Int16))),
+    )
+
+
+class LeaveGroup(RequestStruct):
+    """LeaveGroup 3, the first version that takes a member out by its instance id."""
+
+    API_KEY = 13
+    API_VERSION = 3
+    RESPONSE_TYPE = LeaveGroupResponse
+    SCHEMA = Schema(
+        ("group_id", String()),
+        ("members", Array(("member_id", String()), ("group_instance_id", String()))),
+    )
