@@ -82,6 +82,7 @@ def _serving(config: Settings, port: int, look: Look) -> AbstractContextManager[
 
 def _work(reader: Reader, wiring: Wiring, parent: int, report: int | None, terminal: bool) -> None:
     """One worker. What ends it is logged, and told to the supervisor, which says it last."""
+    import os
     import sys
 
     from streams import logs
@@ -94,7 +95,7 @@ def _work(reader: Reader, wiring: Wiring, parent: int, report: int | None, termi
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a handler prints is for the log
     reporter = None if report is None else Reporter(report)
     try:
-        work(settings(), reader, parent, reporter, wiring)
+        work(settings(), reader, lambda: os.getppid() == parent, reporter, wiring)
     except StreamsError as error:
         log.error("%s", error)
         if reporter is not None:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Message
 
 from streams.errors import Unavailable
 
@@ -46,6 +46,11 @@ class Asker:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
         self.consumer = Consumer(self._options)
+
+    def some(self, records_max: int, seconds_max: float) -> list[Message]:
+        """What has come, waiting for the first alone: consume() would wait for all of them."""
+        first = self.consumer.poll(seconds_max)
+        return [] if first is None else [first, *self.consumer.consume(records_max - 1, 0)]
 
     def renew(self) -> None:
         """Have another for the next question, after one that was not answered in time."""

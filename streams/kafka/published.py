@@ -115,12 +115,10 @@ class PublishedEvents:
             self._asker.consumer.unassign()  # else it would go on to ask the broker fifty times a second
 
     def _some(self) -> list[Message]:
-        """What has come, waiting for the first alone: consume() would wait for a full batch."""
-        first = self._asker.consumer.poll(self._seconds_max)
-        if first is None:
-            self._asker.renew()
-            raise Unavailable(f"Kafka at {self._servers} gave no record for {self._seconds_max:.0f} s")
-        return [first, *self._asker.consumer.consume(_BATCH, 0)]
+        if found := self._asker.some(_BATCH, self._seconds_max):
+            return found
+        self._asker.renew()
+        raise Unavailable(f"Kafka at {self._servers} gave no record for {self._seconds_max:.0f} s")
 
     def _unavailable(self, error: KafkaError) -> Unavailable:
         self._admin = AdminClient(self._options)  # see streams.kafka.brokers

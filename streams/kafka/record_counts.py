@@ -7,9 +7,9 @@ a read_committed consumer does, belongs to no group and commits nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from streams.config import Settings
 from streams.core.density import Reading, Span
@@ -54,7 +54,7 @@ class RecordCounts:
         consumer.assign([TopicPartition(*partition, span.start) for partition, span in spans.items()])
         found: dict[Partition, Reading] = {}
         while waiting and (left := deadline - time.monotonic()) > 0:
-            for message in _some(consumer, left):
+            for message in self._asker.some(_BATCH, left):
                 partition = Partition(str(message.topic()), int(message.partition() or 0))
                 count = waiting.get(partition)
                 if count is None or not count.takes(message):
@@ -67,14 +67,6 @@ class RecordCounts:
         if waiting:
             self._asker.renew()
         return found
-
-
-def _some(consumer: Consumer, seconds_max: float) -> Iterator[Message]:
-    """What has come, waiting for the first alone: consume() would wait for a full batch."""
-    first = consumer.poll(seconds_max)
-    if first is not None:
-        yield first
-        yield from consumer.consume(_BATCH, 0)
 
 
 class _Count:

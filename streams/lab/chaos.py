@@ -28,6 +28,7 @@ from streams.errors import Unavailable, Unfinished
 from streams.kafka.admin import GroupsAdmin
 from streams.kafka.codec import Codec
 from streams.kafka.exact_offsets import ExactOffsets
+from streams.kafka.membership import dismiss
 from streams.kafka.published import PublishedEvents
 from streams.kafka.registry import Registry
 from streams.kafka.topics_admin import TopicsAdmin
@@ -43,7 +44,9 @@ from streams.topics import DOCUMENTS_SAVED, dead_letters
 
 SAVES_PER_SECOND = 200.0
 POISON_DOCUMENTS = 2
-KILL_EVERY_SECONDS = 0.3  # a worker is back in less on an idle machine; on a slow one none would get anything done
+KILL_EVERY_SECONDS = 0.3  # a worker is back in less on an idle machine
+# After so long without one more document done, no kill until there is: on a slow machine no worker comes back in time.
+STANDSTILL_SECONDS = 5.0
 SERVERS = ("kafka", "connect", "postgres")
 SECONDS_MAX = 300.0  # from the last save until all are done, and for each step of the end
 _LOOK_SECONDS = 0.25
@@ -153,16 +156,17 @@ class _Trial:
     def _kill_until_done(self, bars: Progress, began: float) -> None:
         saving, doing = (bars.add_task(name, total=self._plan.documents) for name in ("saved", "done"))
         pause = self._plan.kill_every_seconds
-        next_kill, done = began + pause, 0
+        next_kill, done, moved_at = began + pause, 0, began
         while done < self._plan.documents:
             time.sleep(_PAUSE_SECONDS)
             now = time.monotonic()
-            if now >= next_kill:
+            if now >= next_kill and now - moved_at < STANDSTILL_SECONDS:
                 next_kill = max(now, next_kill + pause)
                 self._fleet.kill_one()
                 self._kills += 1
             self._fleet.tend()
-            done = self._look(now - began, done)
+            before, done = done, self._look(now - began, done)
+            moved_at = now if done > before else moved_at
             bars.update(saving, completed=self._saver.saved)
             bars.update(doing, completed=done, description=f"done, after {self._kills} kills")
             for one in filter(None, (self._saver, self._servers)):
@@ -305,8 +309,12 @@ def forget(config: Settings) -> None:
     topics = TopicsAdmin(config)
     if _LETTERS in topics.partitions():
         topics.delete(_LETTERS)
-    admin = GroupsAdmin(config)
-    _until(lambda: admin.delete(GROUP), f"the group {GROUP} still has members")
+    _until(lambda: _forget_group(config), f"the group {GROUP} still has members")
+
+
+def _forget_group(config: Settings) -> bool:
+    dismiss(config, GROUP)
+    return GroupsAdmin(config).delete(GROUP)
 
 
 def _partitions() -> list[Partition]:

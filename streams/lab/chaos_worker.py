@@ -120,7 +120,13 @@ def _work(config: Settings, conditions: Conditions, log: Path) -> None:
         os.dup2(said.fileno(), sys.stderr.fileno())
     logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(message)s", level=logging.INFO)
     try:
-        work(config, account, os.getppid(), None, Wiring(make_sink=conditions.sink))
+        work(config, account, _lab_lives, None, Wiring(make_sink=conditions.sink))
     except StreamsError as error:
         print(f"error: {error}", flush=True)
         sys.exit(error.exit_code)
+
+
+def _lab_lives() -> bool:
+    """The lab's process, not the one that forked us: that lives for as long as any of us does."""
+    lab = multiprocessing.parent_process()
+    return lab is not None and lab.is_alive()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from streams.errors import ReaderError
 from streams.kafka.codec import Codec
 from streams.kafka.consumer import KafkaLog
 from streams.kafka.events import decoder
-from streams.kafka.membership import take_over
+from streams.kafka.membership import kept
 from streams.kafka.registry import Registry
 from streams.ops.reports import Reporter
 from streams.runtime.admission import Decode
@@ -59,8 +58,14 @@ class Wiring:
 DOCUMENTS = Wiring()
 
 
-def work(config: Settings, reader: Reader, parent: int, reporter: Reporter | None, wiring: Wiring = DOCUMENTS) -> None:
-    """Run until SIGTERM or SIGINT, or until the process `parent` is gone; what runs is finished first.
+def work(
+    config: Settings,
+    reader: Reader,
+    is_wanted: Callable[[], bool],
+    reporter: Reporter | None,
+    wiring: Wiring = DOCUMENTS,
+) -> None:
+    """Run until SIGTERM or SIGINT, or until no longer wanted by who started it; what runs is finished first.
 
     Raises Unavailable if a server does not answer at the start, ConfigError if the broker does not know the group's
     protocol, ReaderError if the reader's tables and effects do not fit.
@@ -68,7 +73,7 @@ def work(config: Settings, reader: Reader, parent: int, reporter: Reporter | Non
     spare_the_collector()
     with assembled(config, reader, wiring) as loop:
         _obey_signals(loop)
-        Thread(target=_follow, args=(parent, loop.stop), daemon=True).start()
+        Thread(target=_follow, args=(is_wanted, loop.stop), daemon=True).start()
         with reporter.reporting(loop) if reporter else nullcontext():
             loop.run()
 
@@ -83,11 +88,11 @@ def assembled(config: Settings, reader: Reader, wiring: Wiring = DOCUMENTS) -> I
     with slot(config, reader.group) as name:
         logs.name_worker(name)
         sink = wiring.make_sink(config, reader, name, lambda letter: codec.encode(letters, letter))
-        take_over(config, wiring.topic, reader.group, name)
-        records = KafkaLog(config, wiring.topic, reader.group, name)
-        log.info("%s: starts as %s", reader.group, name)
         try:
-            yield Loop(reader, records, sink, wiring.decoder(codec), isolating(reader), Clock(), name)
+            with kept(config, wiring.topic, reader.group, name):
+                records = KafkaLog(config, wiring.topic, reader.group, name)
+                log.info("%s: starts as %s", reader.group, name)
+                yield Loop(reader, records, sink, wiring.decoder(codec), isolating(reader), Clock(), name)
         except SinkBroken as error:
             raise ReaderError(f"reader {reader.group!r} stopped: {error}") from error
         finally:
@@ -114,8 +119,8 @@ def _obey_signals(loop: Loop) -> None:
     signal.signal(signal.SIGINT, obey)
 
 
-def _follow(parent: int, stop: Callable[[], None]) -> None:
+def _follow(is_wanted: Callable[[], bool], stop: Callable[[], None]) -> None:
     """A worker does not outlive the command that started it."""
-    while os.getppid() == parent:
+    while is_wanted():
         time.sleep(0.5)
     stop()

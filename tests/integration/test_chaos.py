@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -13,24 +15,44 @@ import pytest
 from streams.cli.lab import plot
 from streams.kafka.admin import GroupsAdmin
 from streams.kafka.topics_admin import TopicsAdmin
-from streams.lab.chaos import POISON_DOCUMENTS, Course
+from streams.lab.chaos import POISON_DOCUMENTS, Course, forget
 from streams.lab.chaos_reader import GROUP, OWNER
+from streams.stack.process import LocalProcess
 from streams.topics import dead_letters
 from tests.rig import Rig
+from tests.support import eventually
 
 DOCUMENTS = 300
 GOOD = DOCUMENTS - POISON_DOCUMENTS
+COMMAND = [sys.executable, "-m", "streams.cli.main", "lab", "chaos", "--documents", str(DOCUMENTS)]
+COMMAND += ["--kill-every", "1"]  # less often than by default, since the machine has other tests to run
 
 
 def chaos(folder: Path, *options: str) -> tuple[dict[str, float], subprocess.CompletedProcess[str]]:
     """What it wrote as JSON, and how it ended."""
     numbers = folder / "numbers.json"
-    # Less often than by default, since the machine has other tests to run.
-    command = [sys.executable, "-m", "streams.cli.main", "lab", "chaos", "--documents", str(DOCUMENTS)]
-    command += ["--kill-every", "1"]
-    done = subprocess.run([*command, "--json", str(numbers), *options], capture_output=True, text=True, check=False)
+    done = subprocess.run([*COMMAND, "--json", str(numbers), *options], capture_output=True, text=True, check=False)
     assert numbers.exists(), done.stdout + done.stderr
     return json.loads(numbers.read_text()), done
+
+
+@pytest.fixture(autouse=True)
+def show_what_the_workers_said(rig: Rig) -> Iterator[None]:
+    """Beside a failure."""
+    yield
+    log = LocalProcess(GROUP, rig.config.home.resolve()).log_file
+    print("\n".join(log.read_text().splitlines()[-200:]) if log.exists() else "nothing was said")
+    print(GroupsAdmin(rig.config).describe([GROUP]))
+
+
+def workers(rig: Rig) -> list[psutil.Process]:
+    """Those of this stack, with the process that forks them."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        with suppress(psutil.NoSuchProcess):
+            if "forkserver" in str(process.info["cmdline"]) and str(rig.config.port_base) in str(process.environ()):
+                found.append(process)
+    return found
 
 
 def left_behind(rig: Rig) -> dict[str, object]:
@@ -46,8 +68,7 @@ def left_behind(rig: Rig) -> dict[str, object]:
     letters = dead_letters(GROUP).name
     count["topics"] = rig.rows("SELECT count(*) FROM app.topics WHERE name = %s", letters)[0][0]
     topics, groups = TopicsAdmin(rig.config).partitions(), GroupsAdmin(rig.config).names()
-    named = [process for process in psutil.process_iter(["cmdline"]) if "forkserver" in str(process.info["cmdline"])]
-    count["processes"] = len([one for one in named if str(rig.config.port_base) in str(one.environ())])
+    count["processes"] = len(workers(rig))
     return {name: found for name, found in count.items() if found} | {
         name: True for name, there in {"topic": letters in topics, "group": GROUP in groups}.items() if there
     }
@@ -80,6 +101,19 @@ def test_servers_may_die_too(rig: Rig, tmp_path: Path) -> None:
     numbers, done = chaos(tmp_path, "--servers")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (numbers["lost"], numbers["doubled"], numbers["rows"], numbers["counter"]) == (0, 0, GOOD, GOOD)
+    assert left_behind(rig) == {}
+
+
+def test_workers_do_not_outlive_a_lab_that_is_killed(rig: Rig) -> None:
+    lab = subprocess.Popen(COMMAND, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: rig.output(GROUP), 60, "the first document that is done")
+        assert workers(rig)
+    finally:
+        lab.kill()
+        lab.wait()
+    eventually(lambda: not workers(rig), 60, "the end of its workers")
+    forget(rig.config)
     assert left_behind(rig) == {}
 
 

@@ -63,7 +63,7 @@ Start = Callable[..., Relay]
 
 @pytest.fixture
 def start(stack: Settings, tmp_path: Path) -> Iterator[Start]:
-    """Start a relay; what runs at the test's end is killed."""
+    """Start a relay; what runs at the test's end is killed, and what it said is shown beside a failure."""
     running: list[Relay] = []
 
     def begin(*options: str, until: str = "this relay works") -> Relay:
@@ -77,6 +77,7 @@ def start(stack: Settings, tmp_path: Path) -> Iterator[Start]:
     yield begin
     for relay in running:
         relay.kill()
+        print(relay.log.name, relay.log.read_text(), sep="\n")
 
 
 @pytest.fixture(scope="module")
