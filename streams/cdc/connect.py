@@ -45,6 +45,11 @@ class ConnectorState:
         return self.connector == "STOPPED" and self.task is None
 
     @property
+    def undecided(self) -> bool:
+        """Handed to no worker, as for a moment after each return of the broker: it may be to run, or to stand still."""
+        return self.connector == "UNASSIGNED" and self.task in (None, "UNASSIGNED")
+
+    @property
     def reason(self) -> str:
         """The trace's first line, and its root cause if that is another."""
         lines = self.trace.strip().splitlines()

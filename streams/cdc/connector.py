@@ -22,6 +22,7 @@ RUNNING_SECONDS_MAX = 90.0
 # Seen after the broker was frozen or killed: a connector that stays UNASSIGNED or RESTARTING, and nobody starts it.
 STUCK_SECONDS = 30.0
 _RESTARTS_MAX = 3
+HANDED_OUT_SECONDS_MAX = 5.0  # a worker that finds its broker again hands its connectors out within one
 _STALE_SECONDS = 3.0  # for so long may Connect still tell the state from before a restart
 _PAUSE_SECONDS = 0.05
 
@@ -70,6 +71,14 @@ def wait_until_stopped(connect: Connect, seconds_max: float = RUNNING_SECONDS_MA
     state = _wait(connect, seconds_max, until=lambda now: now.stopped)
     if state is None or not state.stopped:
         raise RelayError(f"the connector {NAME} did not stop within {seconds_max:.0f} s: {state or 'it is not there'}")
+
+
+def decided_state(connect: Connect, seconds_max: float) -> ConnectorState | None:
+    """Its state once a worker has it, or the last one seen; None if there is no such connector."""
+    deadline = time.monotonic() + seconds_max
+    while (state := connect.state(NAME)) is not None and state.undecided and time.monotonic() < deadline:
+        time.sleep(_PAUSE_SECONDS)
+    return state
 
 
 def _wait(connect: Connect, seconds_max: float, until: Callable[[ConnectorState], bool]) -> ConnectorState | None:

@@ -69,7 +69,7 @@ class _Horizon(NamedTuple):
 def relay(config: Settings, pace: Pace, ended: Event, take_over: bool = False) -> None:
     """Publish until told to end; `take_over` stops Debezium's connector before.
 
-    Raises RelayError if that relay runs, and at the start Unavailable; later a server that is away is waited for.
+    Raises RelayError if that relay runs or is to, and at the start Unavailable; later what is away is waited for.
     """
     if take_over:
         _stop_connector(config)
@@ -92,12 +92,14 @@ def _stop_connector(config: Settings) -> None:
 
 
 def _refuse_two_relays(config: Settings) -> None:
-    """Raises RelayError if Debezium reads the outbox, or will as soon as it can."""
+    """Raises RelayError if Debezium reads the outbox, or will as soon as it can; Unavailable if that is not known."""
     with connect(config, autocommit=True) as connection:
         is_read = bool(slot.read_state(connection).active)
     state = None
     with suppress(Unavailable), Connect(config, _ANSWER_SECONDS_MAX) as worker:
-        state = worker.state(connector.NAME)
+        state = connector.decided_state(worker, connector.HANDED_OUT_SECONDS_MAX)
+    if not is_read and state is not None and state.undecided:
+        raise Unavailable("Kafka Connect has not yet said whether Debezium is to relay this outbox")
     if is_read or (state is not None and state.connector != "STOPPED"):
         raise RelayError(
             f"Debezium relays this outbox ({state or f'the slot {slot.NAME} is being read'}), and with two relays each "

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,9 +21,10 @@ from confluent_kafka import Consumer, TopicPartition
 from rich.console import Console
 
 from streams.cdc import connector
-from streams.cdc.connect import Connect
+from streams.cdc.connect import Connect, ConnectorState
 from streams.config import Settings
 from streams.database import connect
+from streams.errors import RelayError, Unavailable
 from streams.kafka.topics_admin import TopicsAdmin
 from streams.ops import polling
 from streams.stack import local
@@ -300,6 +301,18 @@ def test_it_ends_in_time_also_while_the_broker_is_frozen(stack: Settings, events
     start()
     events.all_arrive(60)
     assert events.came_in_order("frozen")
+
+
+@pytest.mark.parametrize(("then", "raised"), [("STOPPED", None), ("RUNNING", RelayError), ("UNASSIGNED", Unavailable)])
+def test_what_connect_has_not_handed_out_yet_is_waited_for(
+    stack: Settings, without_debezium: str, then: str, raised: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each return of the broker Connect says for a moment that its connector belongs to no worker."""
+    states = iter(["UNASSIGNED", "UNASSIGNED"])
+    monkeypatch.setattr(Connect, "state", lambda *_: ConnectorState(next(states, then)))
+    monkeypatch.setattr(connector, "HANDED_OUT_SECONDS_MAX", 1.0)
+    with pytest.raises(raised) if raised else nullcontext():
+        polling._refuse_two_relays(stack)
 
 
 def test_it_outlasts_servers_that_are_killed(stack: Settings, events: Events, start: Start) -> None:

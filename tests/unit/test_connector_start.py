@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import cast
 
@@ -14,6 +15,8 @@ from streams.errors import RelayError
 RUNS = ConnectorState("RUNNING", "RUNNING")
 FAILED = ConnectorState("RUNNING", "FAILED", "the slot is taken")
 STUCK = ConnectorState("UNASSIGNED", "RUNNING")
+UNDECIDED = ConnectorState("UNASSIGNED")
+STOPPED = ConnectorState("STOPPED")
 
 
 class World:
@@ -21,6 +24,7 @@ class World:
 
     def __init__(self, states: Iterable[ConnectorState], monkeypatch: pytest.MonkeyPatch) -> None:
         self.states = list(states)
+        self.handed_out_at = math.inf  # from when on it is in the next state
         self.only_failed: list[bool] = []
         self.unblocked = 0
         self.now = 0.0
@@ -31,7 +35,7 @@ class World:
         self.now += seconds
 
     def state(self, _name: str) -> ConnectorState:
-        return self.states[0]
+        return self.states[0 if self.now < self.handed_out_at else 1]
 
     def restart(self, _name: str, *, only_failed: bool) -> None:
         self.only_failed.append(only_failed)
@@ -74,3 +78,22 @@ def test_in_the_end_it_is_given_up_with_the_reason(
     with pytest.raises(RelayError, match=says):
         world.waits()
     assert world.now <= connector.RUNNING_SECONDS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("before", "handed_out_at", "then", "seconds"),
+    [
+        (STOPPED, math.inf, STOPPED, 0.0),
+        (STUCK, math.inf, STUCK, 0.0),
+        (UNDECIDED, 2.0, STOPPED, 2.0),
+        (ConnectorState("UNASSIGNED", "UNASSIGNED"), 1.0, RUNS, 1.0),
+        (UNDECIDED, math.inf, UNDECIDED, 5.0),
+    ],
+)
+def test_what_a_connector_is_to_do_is_known_once_a_worker_has_it(
+    before: ConnectorState, handed_out_at: float, then: ConnectorState, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World([before, then], monkeypatch)
+    world.handed_out_at = handed_out_at
+    assert connector.decided_state(cast(Connect, world), 5.0) == then
+    assert world.now == pytest.approx(seconds, abs=0.1)
