@@ -85,6 +85,10 @@ class Command:
     def said(self) -> str:
         return self.log.read_text("utf-8", "replace")
 
+    def starts(self) -> int:
+        """How many workers have begun to read, the successors of others included."""
+        return self.said().count("starts as")
+
     def workers(self) -> list[int]:
         """The pids of its worker processes."""
         return [child.pid for child in psutil.Process(self.process.pid).children()]

@@ -171,22 +171,19 @@ def settled(found: Values, group: str, done: int) -> Values:
 
 
 def has_restarted(fleet: Command, port: int, group: str) -> bool:
-    restarts = scrape(port)["streams_reader_worker_restarts_total", group]
-    assert restarts == 1, (restarts, fleet.said())
-    return True
-
-
-def has_started(fleet: Command, times: int) -> bool:
-    said = fleet.said()
-    assert said.count("starts as") == times, said
+    """As often as it says itself: a worker that a busy machine keeps waiting may end by itself too."""
+    said, restarts = fleet.said(), scrape(port)["streams_reader_worker_restarts_total", group]
+    assert restarts == said.count("a worker ended (") > 0, (restarts, said)
+    assert "a worker ended (SIGKILL) and starts again at once" in said
     return True
 
 
 def kill_and_wait(fleet: Command, port: int, group: str) -> None:
     """kill -9 of a worker; wait for its successor."""
+    eventually(lambda: fleet.starts() >= 2, START_SECONDS_MAX)  # one alone may have done all until now
     psutil.Process(fleet.workers()[0]).kill()
     eventually(lambda: has_restarted(fleet, port, group), 30)
-    eventually(lambda: has_started(fleet, 3), START_SECONDS_MAX)
+    eventually(lambda: fleet.starts() >= 3, START_SECONDS_MAX)
     assert scrape(port)["streams_reader_workers", group] == 2
 
 
@@ -225,14 +222,14 @@ def test_workers_of_the_new_group_protocol_do_everything_although_one_is_killed(
     with rig.command(prefix, "recorder", workers=2, STREAMS_GROUP_PROTOCOL="consumer") as fleet:
         for name in names[:100]:
             rig.save(name)
-        eventually(lambda: len(rig.done(group)) >= 10, START_SECONDS_MAX)
+        eventually(lambda: len(rig.done(group)) >= 10 and fleet.starts() >= 2, START_SECONDS_MAX)
         psutil.Process(fleet.workers()[0]).kill()
         for name in names[100:]:
             rig.save(name)
         catches_up(rig, group, dict.fromkeys(names, 1), START_SECONDS_MAX)
         (listed,) = [one for one in rig.admin.list_consumer_groups().result().valid if one.group_id == group]
         assert listed.type == ConsumerGroupType.CONSUMER
-        eventually(lambda: fleet.said().count("starts as") == 3, START_SECONDS_MAX)
+        eventually(lambda: fleet.starts() >= 3, START_SECONDS_MAX)
         eventually(lambda: rig.lag(group) == 0, 60)
         assert fleet.end() == 0
     assert rig.dead_letters(group, "document_id") == []
