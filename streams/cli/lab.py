@@ -50,6 +50,7 @@ def chaos(
 ) -> None:
     """Kill workers with SIGKILL while they read, then count in Postgres what was lost and what was done twice.
 
+    No worker is killed while none gets anything done, as on a machine that is too slow to bring one back in time.
     Exit code 1 if, with the guard on, anything was. Removes everything that it made.
     """
     from rich.console import Console

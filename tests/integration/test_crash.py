@@ -84,7 +84,7 @@ def test_every_version_reaches_every_reader_through_the_death_of_each_part(rig: 
         rig.command(prefix, "recorder", "counter", workers=2) as fleet,
         rig.command("", *BUILT_IN, workers=1) as built_in,
     ):
-        eventually(lambda: fleet.said().count(": reads ") >= 4 and built_in.said().count(": reads ") == 3, 120)
+        eventually(lambda: fleet.said().count(": reads ") >= 4 and built_in.said().count(": reads ") >= 3, 120)
         savers.begin()
         for step, kill in enumerate(kills(rig, fleet.workers)):
             reached = DOCUMENTS * 2 * step + 120
