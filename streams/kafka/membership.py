@@ -46,18 +46,24 @@ def kept(config: Settings, topic: str, group: str, instance: str) -> Iterator[No
 
 
 def _look_again(config: Settings, topic: str, group: str, instance: str, ended: Event) -> None:
-    """Until the group is at rest and complete. Who gives partitions up slowly has the time between two looks for it."""
+    """Until the group is at rest and complete, or this has begun a round.
+
+    Who gives partitions up slowly has the time between two looks for it.
+    """
     before: set[Partition] = set()
     while not ended.wait(LOOK_SECONDS):
         try:
             left = _unowned(config, topic, group)
-            if left and left & before:
-                _begin_round(config, group, instance, left)
         except Unavailable:
             continue
-        if left is not None and not left:
+        if left is None:
+            continue
+        if not left:
             return
-        before = left or set()
+        if left & before:
+            _begin_round(config, group, instance, left)
+            return
+        before = left
 
 
 def _unowned(config: Settings, topic: str, group: str) -> set[Partition] | None:
