@@ -2,16 +2,15 @@
 
 Kafka hands a partition over in two rounds: its owner gives it up and joins again; only then somebody gets it. An owner
 that is killed in between comes back under its name without a round, as static members do, and what it gave up would
-belong to nobody, for as long as no member comes or goes. Called by streams/ops/worker.py around a member's life, and by
-streams/lab/chaos.py when all are dead.
+belong to nobody, for as long as no member comes or goes. Called by streams/ops/worker.py before it joins and after, and
+by streams/lab/chaos.py when all are dead.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event, Thread
+import time
+from contextlib import suppress
 
 from streams.config import Settings
 from streams.core.groups import Partition
@@ -21,49 +20,43 @@ from streams.kafka.admin import GroupsAdmin
 log = logging.getLogger(__name__)
 
 _STABLE = "Stable"  # in every other state the next join is of a round
-# Longer than a session, after which a name of the dead is forgotten, and than a member takes to drain what it gives up.
-LOOK_SECONDS = 15.0
+# New partitions are picked up within the first, and what is given up slowly is handed on.
+LOOK_SECONDS = 30.0
+_LOOKS = 2
 
 
-@contextmanager
-def kept(config: Settings, topic: str, group: str, instance: str) -> Iterator[None]:
-    """Join within this: it sees to it that the name's former holder leaves partitions to nobody.
+def take_over(config: Settings, topic: str, group: str, instance: str) -> None:
+    """Let the name's next join begin a round if the group leaves partitions to nobody; nobody else may hold the name.
 
-    Nobody else may hold the name. Raises Unavailable.
+    Raises Unavailable.
     """
     if config.group_protocol == "consumer":  # there the broker itself assigns
-        yield
         return
-    if left := _unowned(config, topic, group):
-        _begin_round(config, group, instance, left)
-    ended = Event()
-    # A round that was going on when we asked may have ended before we joined: so once more, while we are a member.
-    Thread(target=_look_again, args=(config, topic, group, instance, ended), name="membership", daemon=True).start()
+    left = _unowned(config, topic, group)
+    if not left:
+        return
+    log.warning("%s: %s partitions are assigned to nobody: %s joins anew", group, len(left), instance)
     try:
-        yield
-    finally:
-        ended.set()
+        _leave(config, group, [("", instance)])
+    except StackError as error:  # an old broker: the next member that comes or goes mends it
+        log.warning("%s: %s", group, error)
 
 
-def _look_again(config: Settings, topic: str, group: str, instance: str, ended: Event) -> None:
-    """Until the group is at rest and complete, or this has begun a round.
+def leaves_some_to_nobody(config: Settings, topic: str, group: str) -> bool:
+    """Whether some of the partitions that there are now stay with nobody, for as long as a member looks at them.
 
-    Who gives partitions up slowly has the time between two looks for it.
+    Asked by one that has just joined: a round that was going on when it took over may have ended before it joined.
     """
-    before: set[Partition] = set()
-    while not ended.wait(LOOK_SECONDS):
-        try:
-            left = _unowned(config, topic, group)
-        except Unavailable:
-            continue
-        if left is None:
-            continue
-        if not left:
-            return
-        if left & before:
-            _begin_round(config, group, instance, left)
-            return
-        before = left
+    if config.group_protocol == "consumer":
+        return False
+    looks, left = 0, _partitions(GroupsAdmin(config), topic)
+    while left and looks < _LOOKS:
+        time.sleep(LOOK_SECONDS)
+        with suppress(Unavailable):
+            unowned = _unowned(config, topic, group)
+            if unowned is not None:
+                looks, left = looks + 1, left & unowned
+    return bool(left)
 
 
 def _unowned(config: Settings, topic: str, group: str) -> set[Partition] | None:
@@ -72,15 +65,12 @@ def _unowned(config: Settings, topic: str, group: str) -> set[Partition] | None:
     described = admin.describe([group]).get(group)
     if described is None or described.state != _STABLE:
         return None
-    return set(admin.cluster().partitions(topic)) - described.owners.keys()
+    return _partitions(admin, topic) - described.owners.keys()
 
 
-def _begin_round(config: Settings, group: str, instance: str, left: set[Partition]) -> None:
-    log.warning("%s: %s partitions are assigned to nobody: %s joins anew", group, len(left), instance)
-    try:
-        _leave(config, group, [("", instance)])
-    except StackError as error:  # an old broker, say: the next member that comes or goes mends it
-        log.warning("%s: %s", group, error)
+def _partitions(admin: GroupsAdmin, topic: str) -> set[Partition]:
+    """Those that there are. Raises Unavailable."""
+    return set(admin.cluster().partitions(topic))
 
 
 def dismiss(config: Settings, group: str) -> None:

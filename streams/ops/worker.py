@@ -11,18 +11,18 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from threading import Thread
 
 from streams import logs
 from streams.config import Settings
 from streams.contract import Reader
-from streams.errors import ReaderError
+from streams.errors import ReaderError, Unavailable
 from streams.kafka.codec import Codec
 from streams.kafka.consumer import KafkaLog
 from streams.kafka.events import decoder
-from streams.kafka.membership import kept
+from streams.kafka.membership import leaves_some_to_nobody, take_over
 from streams.kafka.registry import Registry
 from streams.ops.reports import Reporter
 from streams.runtime.admission import Decode
@@ -74,6 +74,7 @@ def work(
     with assembled(config, reader, wiring) as loop:
         _obey_signals(loop)
         Thread(target=_follow, args=(is_wanted, loop.stop), daemon=True).start()
+        Thread(target=_begin_anew, args=(config, wiring.topic, reader.group, loop.stop), daemon=True).start()
         with reporter.reporting(loop) if reporter else nullcontext():
             loop.run()
 
@@ -88,11 +89,11 @@ def assembled(config: Settings, reader: Reader, wiring: Wiring = DOCUMENTS) -> I
     with slot(config, reader.group) as name:
         logs.name_worker(name)
         sink = wiring.make_sink(config, reader, name, lambda letter: codec.encode(letters, letter))
+        take_over(config, wiring.topic, reader.group, name)
+        records = KafkaLog(config, wiring.topic, reader.group, name)
+        log.info("%s: starts as %s", reader.group, name)
         try:
-            with kept(config, wiring.topic, reader.group, name):
-                records = KafkaLog(config, wiring.topic, reader.group, name)
-                log.info("%s: starts as %s", reader.group, name)
-                yield Loop(reader, records, sink, wiring.decoder(codec), isolating(reader), Clock(), name)
+            yield Loop(reader, records, sink, wiring.decoder(codec), isolating(reader), Clock(), name)
         except SinkBroken as error:
             raise ReaderError(f"reader {reader.group!r} stopped: {error}") from error
         finally:
@@ -124,3 +125,11 @@ def _follow(is_wanted: Callable[[], bool], stop: Callable[[], None]) -> None:
     while is_wanted():
         time.sleep(0.5)
     stop()
+
+
+def _begin_anew(config: Settings, topic: str, group: str, stop: Callable[[], None]) -> None:
+    """End a worker of whose name's former holder something is left to nobody: its successor will take that over."""
+    with suppress(Unavailable):
+        if leaves_some_to_nobody(config, topic, group):
+            log.warning("%s: some partitions stay with nobody: this worker ends, for another to join anew", group)
+            stop()

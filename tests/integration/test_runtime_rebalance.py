@@ -6,14 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
-from threading import Event, Thread, current_thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from streams.contract import DocumentSaved, Increment, Upsert, reader
-from streams.kafka import membership
 from streams.kafka.consumer import KafkaLog
 from streams.kafka.topics_admin import TopicsAdmin
 from streams.runtime import loop
@@ -249,34 +249,47 @@ with assembled(settings(), reader(group=group)(lambda doc: None), Wiring(topic))
 """
 
 
-@pytest.mark.parametrize("asks", ["before it joins", "while it is a member"])
-def test_what_a_killed_member_gave_up_and_did_not_say_so_is_not_left_to_nobody(
-    rig: Rig, asks: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its successor comes back under its name within the session: Kafka alone would leave half of the topic unread.
+# One that took over while the group was about to hand partitions out, and joined after that.
+ASKED_TOO_EARLY = """
+import sys
+from streams.config import settings
+from streams.contract import reader
+from streams.kafka import membership
+from streams.ops import worker
+group, topic = sys.argv[1:]
+worker.take_over = lambda *_: None
+membership.LOOK_SECONDS = 2.0
+worker.work(settings(), reader(group=group)(lambda doc: None), lambda: True, None, worker.Wiring(topic))
+"""
 
-    What it asks before it joins may be true no more when it does, which is here as if it did not ask.
-    """
-    if asks == "while it is a member":
-        look = membership._unowned
-        monkeypatch.setattr(
-            membership, "_unowned", lambda *of: look(*of) if current_thread().name == "membership" else None
-        )
-        monkeypatch.setattr(membership, "LOOK_SECONDS", 3.0)
+
+@pytest.mark.parametrize("asked_too_early", [False, True])
+def test_what_a_killed_member_gave_up_and_did_not_say_so_is_not_left_to_nobody(rig: Rig, asked_too_early: bool) -> None:
+    """Its successor comes back under its name within the session: Kafka alone would leave half of the topic unread."""
     topic, group = rig.topic(partitions=4), unique("gave-up")
     rig.groups.add(group)
     names = {f"d{number}": 1 for number in range(4)}
     for number, name in enumerate(names):
         rig.put(topic, name, partition=number)
-    first = subprocess.Popen([sys.executable, "-c", DIES_WHEN_IT_GIVES_UP, group, topic])
-    try:
+    with process(DIES_WHEN_IT_GIVES_UP, group, topic) as first:
         eventually(lambda: rig.lag(group, topic) == 0, 60)
         with rig.worker(counter(group), topic):
             assert first.wait(30) == 9
+            if asked_too_early:
+                with process(ASKED_TOO_EARLY, group, topic) as second:
+                    assert second.wait(60) == 0
             with rig.worker(counter(group), topic):
                 for number, name in enumerate(names):
                     rig.put(topic, name, 2, partition=number)
                 catches_up(rig, group, dict.fromkeys(names, 2))
+
+
+@contextmanager
+def process(program: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Python, killed at the end."""
+    running = subprocess.Popen([sys.executable, "-c", program, *arguments])
+    try:
+        yield running
     finally:
-        first.kill()
-        first.wait()
+        running.kill()
+        running.wait()
