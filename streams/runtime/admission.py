@@ -129,10 +129,13 @@ class Admission:
         progress = known.get(document.document_id)
         if progress is None:
             return False
-        same_pass = progress.pass_number == record.assignment.pass_number
         if _is_superseded(record, known):
             return True
-        return same_pass and progress.state in _FINAL and document.version <= progress.version
+        if progress.state not in _FINAL or progress.pass_number != record.assignment.pass_number:
+            return False
+        if self._reader.order == "none":  # the end of a version says nothing of those before it
+            return document.version == progress.version
+        return document.version <= progress.version
 
 
 def _is_replay(record: Record, known: dict[str, Progress]) -> bool:
