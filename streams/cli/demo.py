@@ -64,17 +64,17 @@ def _demo(console: Console, leave: bool, json_file: Path | None, seconds_max: fl
         console.print(f"\nThe API listens at {config.api_url}, and describes itself at {config.api_url}/docs")
         if not leave:
             _wait(console)
+        console.print("Stopping.")
 
 
 def _wait(console: Console) -> None:
     """Until Ctrl-C, which is the way out and no failure."""
     import signal
+    from contextlib import suppress
 
     console.print("Try `streams save README.md`, `streams lag`, `streams status`. Ctrl-C stops everything.")
-    try:
+    with suppress(KeyboardInterrupt):
         signal.pause()
-    except KeyboardInterrupt:
-        console.print("Stopping.")
 
 
 def _print(console: Console, numbers: Numbers, findings: Findings) -> None:

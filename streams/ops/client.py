@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -18,6 +19,8 @@ from streams.errors import SaveError, Unavailable
 
 ATTEMPTS_MAX = 8
 BACKOFF_SECONDS_MAX = 10.0
+# `streams api &` may stand on the line before.
+KNOCKS_MAX, KNOCK_SECONDS = 20, 0.25
 _ANSWER_SECONDS_MAX = 30.0  # the API answers within 4 s; the rest is for sending a large body
 _BUSY = (429, 502, 503, 504)
 SAVES_IN_FLIGHT = 8
@@ -48,11 +51,16 @@ class Client:
         self._http.close()
 
     def check(self) -> None:
-        """Raises Unavailable if nothing answers at the URL."""
-        try:
-            self._http.get("/healthz").raise_for_status()
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(f"the API at {self._url} does not answer: {error}") from error
+        """Raises Unavailable if nothing answers at the URL, not even after the seconds that an API takes to start."""
+        knocks = count(1)
+        while True:
+            try:
+                self._http.get("/healthz").raise_for_status()
+                return
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                if not isinstance(error, httpx.ConnectError) or next(knocks) == KNOCKS_MAX:
+                    raise Unavailable(f"the API at {self._url} does not answer: {error}") from error
+            self._sleep(KNOCK_SECONDS)
 
     def save(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Save a document; `job_id`, `document_id` and `version`.

@@ -172,7 +172,9 @@ class ReplayRuns:
 
     def catch_up(self, run: Run) -> Run:
         """Let a shadow go on to the end of the log as it is now. Raises ReplayRefused where it ends elsewhere."""
-        if run.target != "shadow" or run.state not in ("open", "done") or run.asked_to != "latest":
+        if run.state not in ("open", "done"):
+            raise ReplayRefused(f"replay {run.run} is {run.state}: begin another")
+        if run.target != "shadow" or run.asked_to != "latest":
             raise ReplayRefused(f"replay {run.run} is no shadow that ends at the latest, so it has nothing to catch up")
         bounds, logs = self.window(run).bounds, self._logs(run.topic)
         with held(self._config, run), connect(self._config, autocommit=True) as connection:

@@ -93,6 +93,8 @@ def test_a_whole_shadow_takes_the_place_of_all_at_once_and_a_rollback_restores_i
         eventually(lambda: (0, 41) in seen)
     assert promoted.swaps
     assert seen == {(41, 0), (0, 41)}, "nobody sees a part of it"
+    with pytest.raises(ReplayRefused, match="is promoted: begin another"):
+        ReplayRuns(rig.config).catch_up(listed(rig, run))
     expected = {name: {"version": 1, "code": "new"} for name in [*NAMES, "meanwhile"]}
     assert rig.output(versions.group) == expected | {"all": {"versions": 41}}
     (table,) = diff(rig.config, listed(rig, run), 0)

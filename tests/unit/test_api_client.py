@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from streams.errors import SaveError, Unavailable
-from streams.ops.client import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, Client
+from streams.ops.client import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, KNOCK_SECONDS, KNOCKS_MAX, Client
 
 Answer = Callable[[int, httpx.Request], httpx.Response]
 DOCUMENT = {"owner_id": "ada", "title": "Notes", "body": "text"}
@@ -86,7 +86,20 @@ def test_a_refusal_is_final(answer: httpx.Response, sentence: str) -> None:
     assert len(api.requests) == 1
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "not a url", ""])
-def test_an_api_that_is_not_there_is_said_at_once(url: str) -> None:
-    with Client(url) as client, pytest.raises(Unavailable, match="does not answer"):
+@pytest.mark.parametrize(("url", "knocks"), [("http://127.0.0.1:1", KNOCKS_MAX), ("not a url", 1), ("", 1)])
+def test_an_api_that_is_not_there_is_said_after_a_few_seconds_at_most(url: str, knocks: int) -> None:
+    waits: list[float] = []
+    with Client(url, sleep=waits.append) as client, pytest.raises(Unavailable, match="does not answer"):
         client.check()
+    assert waits == [KNOCK_SECONDS] * (knocks - 1)
+
+
+def test_an_api_that_is_starting_is_waited_for() -> None:
+    def answer(n: int, request: httpx.Request) -> httpx.Response:
+        if n < 4:
+            raise httpx.ConnectError("Connection refused", request=request)
+        return httpx.Response(200)
+
+    api = Api(answer)
+    api.client().check()
+    assert len(api.waits_seconds) == 3
