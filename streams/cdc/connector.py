@@ -22,7 +22,7 @@ RUNNING_SECONDS_MAX = 90.0
 # Seen after the broker was frozen or killed: a connector that stays UNASSIGNED or RESTARTING, and nobody starts it.
 STUCK_SECONDS = 30.0
 _RESTARTS_MAX = 3
-HANDED_OUT_SECONDS_MAX = 5.0  # a worker that finds its broker again hands its connectors out within one
+_HANDED_OUT_SECONDS_MAX = 5.0  # a worker that finds its broker again hands its connectors out within one
 _STALE_SECONDS = 3.0  # for so long may Connect still tell the state from before a restart
 _PAUSE_SECONDS = 0.05
 
@@ -51,14 +51,16 @@ def wait_until_running(
     deadline, restarts = time.monotonic() + seconds_max, 0
     while True:
         left = deadline - time.monotonic()
-        state = _wait(connect, min(left, STUCK_SECONDS), until=lambda now: now.running or now.failed)
+        state = _wait(
+            connect, min(left, STUCK_SECONDS), until=lambda now: now is not None and (now.running or now.failed)
+        )
         if state is None or state.running or left < STUCK_SECONDS or restarts == _RESTARTS_MAX:
             break
         if not state.failed:
             unblock()
         connect.restart(NAME, only_failed=state.failed)
         restarts += 1
-        _wait(connect, _STALE_SECONDS, until=lambda now: not now.failed)
+        _wait(connect, _STALE_SECONDS, until=lambda now: now is not None and not now.failed)
     if state is not None and state.failed:
         raise RelayError(f"the connector {NAME} failed: {state.reason or state}")
     if state is None or not state.running:
@@ -68,24 +70,21 @@ def wait_until_running(
 
 def wait_until_stopped(connect: Connect, seconds_max: float = RUNNING_SECONDS_MAX) -> None:
     """Return once no task is left. Raises RelayError."""
-    state = _wait(connect, seconds_max, until=lambda now: now.stopped)
+    state = _wait(connect, seconds_max, until=lambda now: now is not None and now.stopped)
     if state is None or not state.stopped:
         raise RelayError(f"the connector {NAME} did not stop within {seconds_max:.0f} s: {state or 'it is not there'}")
 
 
-def decided_state(connect: Connect, seconds_max: float) -> ConnectorState | None:
+def decided_state(connect: Connect) -> ConnectorState | None:
     """Its state once a worker has it, or the last one seen; None if there is no such connector."""
+    return _wait(connect, _HANDED_OUT_SECONDS_MAX, until=lambda now: now is None or not now.undecided)
+
+
+def _wait(
+    connect: Connect, seconds_max: float, until: Callable[[ConnectorState | None], bool]
+) -> ConnectorState | None:
+    """The first state that will do, or the last one seen when the time is up; None: there is no such connector."""
     deadline = time.monotonic() + seconds_max
-    while (state := connect.state(NAME)) is not None and state.undecided and time.monotonic() < deadline:
+    while not until(state := connect.state(NAME)) and time.monotonic() <= deadline:
         time.sleep(_PAUSE_SECONDS)
     return state
-
-
-def _wait(connect: Connect, seconds_max: float, until: Callable[[ConnectorState], bool]) -> ConnectorState | None:
-    """The first state that will do, or the last one seen when the time is up."""
-    deadline = time.monotonic() + seconds_max
-    while True:
-        state = connect.state(NAME)
-        if (state is not None and until(state)) or time.monotonic() > deadline:
-            return state
-        time.sleep(_PAUSE_SECONDS)

@@ -162,6 +162,14 @@ def sentence(faults: list[str]) -> str:
     return "; ".join(faults[:_NAMED_MAX]) + (f"; and {rest} more" if rest > 0 else "")
 
 
+def check_without_members(name: str, group: Group | None, hint: str = "") -> None:
+    """Raises ReplayRefused if a group has members, with their names and the hint, or if the broker does not say."""
+    if group is None:
+        raise ReplayRefused(f"the broker does not say whether {name} has members")
+    if group.members:
+        raise ReplayRefused(f"{name} has members ({named_members(group)}): stop them first{hint}")
+
+
 def named_members(group: Group) -> str:
     """Who is in the group, in one sentence."""
     return sentence(sorted(map(str, group.members)))

@@ -32,7 +32,7 @@ def take_over(config: Settings, topic: str, group: str, instance: str) -> None:
     """
     if config.group_protocol == "consumer":  # there the broker itself assigns
         return
-    left = _unowned(config, topic, group)
+    left = _unowned(GroupsAdmin(config), topic, group)
     if not left:
         return
     log.warning("%s: %s partitions are assigned to nobody: %s joins anew", group, len(left), instance)
@@ -49,19 +49,19 @@ def leaves_some_to_nobody(config: Settings, topic: str, group: str) -> bool:
     """
     if config.group_protocol == "consumer":
         return False
-    looks, left = 0, _partitions(GroupsAdmin(config), topic)
+    admin = GroupsAdmin(config)
+    looks, left = 0, _partitions(admin, topic)
     while left and looks < _LOOKS:
         time.sleep(LOOK_SECONDS)
         with suppress(Unavailable):
-            unowned = _unowned(config, topic, group)
+            unowned = _unowned(admin, topic, group)
             if unowned is not None:
                 looks, left = looks + 1, left & unowned
     return bool(left)
 
 
-def _unowned(config: Settings, topic: str, group: str) -> set[Partition] | None:
+def _unowned(admin: GroupsAdmin, topic: str, group: str) -> set[Partition] | None:
     """The topic's partitions that nobody reads; None while the group is about to hand them out. Raises Unavailable."""
-    admin = GroupsAdmin(config)
     described = admin.describe([group]).get(group)
     if described is None or described.state != _STABLE:
         return None
@@ -73,12 +73,12 @@ def _partitions(admin: GroupsAdmin, topic: str) -> set[Partition]:
     return set(admin.cluster().partitions(topic))
 
 
-def dismiss(config: Settings, group: str) -> None:
+def dismiss(config: Settings, admin: GroupsAdmin, group: str) -> None:
     """Take all members out of a group: they are dead, and the broker would wait a session for each.
 
     Raises StackError if the broker does not know the request, Unavailable.
     """
-    described = GroupsAdmin(config).describe([group]).get(group)
+    described = admin.describe([group]).get(group)
     if described and described.members:
         _leave(config, group, [(member.id, None) for member in described.members])
 

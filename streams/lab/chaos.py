@@ -309,12 +309,13 @@ def forget(config: Settings) -> None:
     topics = TopicsAdmin(config)
     if _LETTERS in topics.partitions():
         topics.delete(_LETTERS)
-    _until(lambda: _forget_group(config), f"the group {GROUP} still has members")
+    admin = GroupsAdmin(config)
+    _until(lambda: _forget_group(config, admin), f"the group {GROUP} still has members")
 
 
-def _forget_group(config: Settings) -> bool:
-    dismiss(config, GROUP)
-    return GroupsAdmin(config).delete(GROUP)
+def _forget_group(config: Settings, admin: GroupsAdmin) -> bool:
+    dismiss(config, admin, GROUP)
+    return admin.delete(GROUP)
 
 
 def _partitions() -> list[Partition]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -52,13 +51,12 @@ class Client:
 
     def check(self) -> None:
         """Raises Unavailable if nothing answers at the URL, not even after the seconds that an API takes to start."""
-        knocks = count(1)
-        while True:
+        for left in reversed(range(KNOCKS_MAX)):
             try:
                 self._http.get("/healthz").raise_for_status()
                 return
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                if not isinstance(error, httpx.ConnectError) or next(knocks) == KNOCKS_MAX:
+                if not isinstance(error, httpx.ConnectError) or not left:
                     raise Unavailable(f"the API at {self._url} does not answer: {error}") from error
             self._sleep(KNOCK_SECONDS)
 

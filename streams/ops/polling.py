@@ -97,7 +97,7 @@ def _refuse_two_relays(config: Settings) -> None:
         is_read = bool(slot.read_state(connection).active)
     state = None
     with suppress(Unavailable), Connect(config, _ANSWER_SECONDS_MAX) as worker:
-        state = connector.decided_state(worker, connector.HANDED_OUT_SECONDS_MAX)
+        state = connector.decided_state(worker)
     if not is_read and state is not None and state.undecided:
         raise Unavailable("Kafka Connect has not yet said whether Debezium is to relay this outbox")
     if is_read or (state is not None and state.connector != "STOPPED"):

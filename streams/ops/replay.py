@@ -196,12 +196,7 @@ class Replays:
         return first
 
     def _without_members(self, group: str) -> dict[Partition, Commit]:
-        described = self._admin.describe([group]).get(group)
-        if described is None:
-            raise ReplayRefused(f"the broker does not say whether {group} has members")
-        if described.members:
-            named = core.named_members(described)
-            raise ReplayRefused(f"{group} has members ({named}): stop them first")
+        core.check_without_members(group, self._admin.describe([group]).get(group))
         return self._offsets.read(group)
 
     def _check_bounds(self, targets: Mapping[Partition, Position], undo: bool = False) -> None:

@@ -19,7 +19,7 @@ import streams.ops
 from streams.config import Settings
 from streams.core.groups import Commit, Partition
 from streams.core.offsets import Position
-from streams.core.replay import named_members
+from streams.core.replay import check_without_members
 from streams.database import Connection, connect, queries
 from streams.errors import ReplayRefused
 from streams.kafka.admin import GroupsAdmin
@@ -134,13 +134,7 @@ class Promotions:
 
     def _at_rest(self, run: Run) -> dict[Partition, Commit]:
         described = self._admin.describe([run.reader]).get(run.reader)
-        if described is None:
-            raise ReplayRefused(f"the broker does not say whether {run.reader} has members")
-        if described.members:
-            raise ReplayRefused(
-                f"{run.reader} has members ({named_members(described)}): stop them first; one that has stopped counts "
-                "for six seconds more"
-            )
+        check_without_members(run.reader, described, "; one that has stopped counts for six seconds more")
         return self._commits(run)
 
     @contextmanager

@@ -164,7 +164,7 @@ def unblock(config: Settings) -> None:
 
 
 def _put_connector(connect: Connect, *, restart: bool) -> str:
-    state = connector.decided_state(connect, connector.HANDED_OUT_SECONDS_MAX)
+    state = connector.decided_state(connect)
     changed = connect.config(connector.NAME) != connector.wanted()
     if changed:
         connect.put(connector.NAME, connector.wanted())

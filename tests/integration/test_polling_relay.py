@@ -310,7 +310,7 @@ def test_what_connect_has_not_handed_out_yet_is_waited_for(
     """After each return of the broker Connect says for a moment that its connector belongs to no worker."""
     states = iter(["UNASSIGNED", "UNASSIGNED"])
     monkeypatch.setattr(Connect, "state", lambda *_: ConnectorState(next(states, then)))
-    monkeypatch.setattr(connector, "HANDED_OUT_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(connector, "_HANDED_OUT_SECONDS_MAX", 1.0)
     with pytest.raises(raised) if raised else nullcontext():
         polling._refuse_two_relays(stack)
 

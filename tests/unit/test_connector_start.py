@@ -95,5 +95,5 @@ def test_what_a_connector_is_to_do_is_known_once_a_worker_has_it(
 ) -> None:
     world = World([before, then], monkeypatch)
     world.handed_out_at = handed_out_at
-    assert connector.decided_state(cast(Connect, world), 5.0) == then
+    assert connector.decided_state(cast(Connect, world)) == then
     assert world.now == pytest.approx(seconds, abs=0.1)
